@@ -149,7 +149,7 @@ needs: setup
 # The image is built of these without a network.
 image: setup
 	rm -rf dist
-	$(BIN)/python -m pip wheel -q --disable-pip-version-check -w dist '.[kubernetes]'
+	$(BIN)/python -m pip wheel -q --disable-pip-version-check -w dist '.[kubernetes,server]'
 	@$(BIN)/python -c 'import sys; print("podman build -f deploy/Containerfile -t fleetctl:0.1.0 \
 	--build-arg BASE=python:%d.%d-slim ." % sys.version_info[:2])'
 

@@ -121,13 +121,19 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One `report(step=, **metrics)` value. seq is its position in the run's journal, from 0."""
+    """One `report(step=, **metrics)` value. seq is its position in the run's journal, from 0; below
+    0 for a sample of the machine, which no program reported and no decision goes by.
+    """
 
     seq: int
     step: int
     name: str
     value: float
     at_s: float
+
+    @property
+    def sampled(self) -> bool:
+        return self.seq < 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +180,28 @@ class Node:
     address: str = ""
     reason: str = ""
     exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A group of a run, as its other groups see it. index: of its unit, which stays while the run
+    exists; port: that its nodes listen on, None where they name none; gpu: of each node, `A100:2`,
+    or empty.
+    """
+
+    name: str
+    index: int
+    nodes: int
+    port: int | None
+    gpu: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunGroups:
+    """The groups of a run, for an attempt of the group `own`."""
+
+    own: str
+    members: tuple[GroupMember, ...]
 
 
 @dataclass(frozen=True, slots=True)

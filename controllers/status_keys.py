@@ -137,6 +137,10 @@ class Status(TypedDict, total=False):
         "of a Sweep with `backend: wandb`: id, url, state, runCount, runCountExpected, bestLoss",
     ]
     stage: Annotated[str, "of a TrainingRun: the stage that is on"]
+    groups: Annotated[
+        Sequence[Block],
+        "of a TrainingRun with `groups`: each one's name, nodes and state; Waiting before a start",
+    ]
     slots: Annotated[Block, "of a Provider: used, limit"]
     spend: Annotated[Block, "of a Provider: usdPerHour, unpriced"]
     warm: Annotated[Block, "of a Function: containers, usdPerSecond, since"]

@@ -169,6 +169,8 @@ KINDS: Mapping[str, Mapping[str, FieldRole]] = {
         "proc_per_node": PLACE,
         "rdma": PLACE,
         "stages": UNITS,  # each by STAGE
+        "groups": UNITS,  # each by GROUP
+        "primary": RULE,
         "checkpoint": WORK,  # by CHECKPOINT
         "params_from": WORK,
         "max_restarts": RULE,
@@ -209,6 +211,11 @@ STAGE: Mapping[str, FieldRole] = {
     "nodes": PLACE,
     "ray": PLACE,
     "resume_args": RULE,
+}
+GROUP: Mapping[str, FieldRole] = {
+    **STAGE,
+    "port": PLACE,  # of all groups: each knows the addresses of the others
+    "restart_policy": RULE,
 }
 CHECKPOINT: Mapping[str, FieldRole] = {
     "path": WORK,  # programs read it

@@ -1,8 +1,8 @@
 """Records the seconds and the CPU of each test where FLEETCTL_TEST_COSTS names a file;
 `python -m tests.costs FILE` prints the dearest files and tests of such a record, and
 `python -m tests.costs -- make test` runs a command and prints the CPU of all that it started.
-`python -m tests.costs --write FILE ...` puts the CPU of each file of such records into costs.json,
-by which `make check` chooses.
+`python -m tests.costs --write FILE ...` puts what each file took in such records into costs.json,
+by which `make check` chooses and workers order their tests (order.py).
 
 Each worker of pytest-xdist appends one JSON line a test: node id, wall seconds, CPU seconds of the
 worker itself, of the children that it waited for during the test, and of the emulators that ended
@@ -109,14 +109,16 @@ def print_costs(path: Path, rows: int) -> None:
 
 
 def write_costs(records: Iterable[Path], into: Path = BY_FILE) -> None:
-    """Replaces the CPU seconds of recorded files, and forgets files that are no longer there."""
+    """Replaces the seconds of recorded files, and forgets files that are no longer there."""
     known = json.loads(into.read_text("utf-8")) if into.exists() else {}
     for record in records:
         known |= {
-            name: round(cpu_s, 2) for name, _, _, cpu_s in sum_costs(read_costs(record), True)
+            name: {"cpu_s": round(cpu_s, 2), "wall_s": round(wall_s, 1)}
+            for name, _, wall_s, cpu_s in sum_costs(read_costs(record), True)
         }
     there = {name: known[name] for name in sorted(known) if (BY_FILE.parents[1] / name).exists()}
-    into.write_text(json.dumps(there, indent=0) + "\n", "utf-8")
+    rows = (f"{json.dumps(name)}: {json.dumps(cost)}" for name, cost in there.items())
+    into.write_text("{\n" + ",\n".join(rows) + "\n}\n", "utf-8")
 
 
 def run_counted(words: list[str]) -> int:

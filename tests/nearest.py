@@ -43,7 +43,8 @@ _IMPORT = re.compile(
 def choose_files(changed: Iterable[str], *, budget_s: float = BUDGET_S) -> list[str]:
     """Returns files of tests, the nearest first; these and `changed` are paths from the root."""
     distances = rank_files(frozenset(changed))
-    costs = json.loads(COSTS.read_text("utf-8"))
+    recorded = json.loads(COSTS.read_text("utf-8"))
+    costs = {file: cost["cpu_s"] for file, cost in recorded.items()}
     for file in distances:
         costs.setdefault(file, UNKNOWN_S if file.startswith(NEAR) else UNKNOWN_FAR_S)
     chosen, spent_s = [], 0.0

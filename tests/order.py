@@ -3,13 +3,14 @@
 Tests of a file stay together, as they share what takes long to make, such as an emulator: otherwise
 each worker would make one of its own. (The marks of pytest-xdist 3.8 say the same and do nothing
 under pytest 9.1 and later.) Most files with an emulator wait for it and most others compute, so
-they take turns, and cores do not idle. What takes longest comes first, so that no worker is left
-alone with it at the end.
+they take turns, and cores do not idle. What took longest in the runs on record comes first, so that
+no worker is left alone with it at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -17,44 +18,12 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parent
-# Paths in this directory, longest first, by what they took on two cores; a guess is good enough.
-LONGEST = (
-    "api/test_page.py",
-    "unit/interpreter",
-    "servers/test_examples_on_clouds.py",
-    "contracts/test_provider_modal.py",
-    "servers/test_live_daytona.py",
-    "docs/test_extending.py",
-    "contracts/test_provider_kubernetes.py",
-    "servers/test_interpreters_given_up.py",
-    "unit/manifest/test_manifest_hostile.py",
-    "docs/test_wheel.py",
-    "docs/test_prompt_batches.py",
-    "docs/test_seeds.py",
-    "contracts/test_provider_modal_functions.py",
-    "servers/test_live_modal.py",
-    "servers/test_modal_functions_fleets.py",
-    "servers/test_daytona_failures_later.py",
-    "docs/test_pages.py",
-    "servers/test_modal_first_steps.py",
-    "servers/test_modal_failures_crash.py",
-    "servers/test_modal_functions_crash.py",
-    "unit/guest/test_remote_commands.py",
-    "unit/guest/test_remote_ending.py",
-    "servers/test_modal_account.py",
-    "contracts/test_provider_daytona.py",
-    "servers/test_clouds_idle.py",
-    "unit/guest/test_remote_beginning.py",
-    "docs",
-    "servers/test_accounts.py",
-    "contracts",
-    "api",
-    "servers",
-    "unit/guest",
-    "unit/providers",
-    "unit/stores/test_stores_faults.py",
-    "unit/cli/test_cli_doctor.py",
-)
+# What each file takes, as `python -m tests.costs --write` leaves it.
+COSTS = Path(__file__).with_name("costs.json")
+# From here on a group is long: it begins early, and short ones run beside it.
+LONG_S = 12.0
+UNKNOWN_S = 1.0  # of a file without a record, if it is a unit test; of another:
+UNKNOWN_FAR_S = 30.0
 # Files that share more than a file does: the emulators of tests/interpreters.py, the home of the
 # examples with the environments that were built in it.
 TOGETHER = {
@@ -89,22 +58,41 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [named[nodeid] for nodeid in in_turns(named)]
 
 
-def in_turns(nodeids: Iterable[str]) -> Iterator[str]:
-    """The same on every worker, as pytest-xdist demands."""
+def in_turns(nodeids: Iterable[str], walls: Mapping[str, float] | None = None) -> Iterator[str]:
+    """The same on every worker, as pytest-xdist demands. walls: seconds by path in this directory,
+    default those on record.
+    """
     groups: dict[str, list[str]] = {}
     for nodeid in nodeids:
         groups.setdefault(group_of(nodeid), []).append(nodeid)
-    long = sorted((name for name in groups if name.startswith(LONGEST)), key=_rank)
+    walls = read_walls() if walls is None else walls
+    seconds = {name: _estimate(name, tests, walls) for name, tests in groups.items()}
+    longest_first = sorted(groups, key=lambda name: -seconds[name])
     computing = [name for name in groups if name.startswith(COMPUTING)]
-    short = [name for name in groups if not name.startswith((*COMPUTING, *LONGEST))]
+    rest = [name for name in longest_first if not name.startswith(COMPUTING)]
+    long = [name for name in rest if seconds[name] >= LONG_S]
+    short = [name for name in rest if seconds[name] < LONG_S]
     # The other half is left for workers that have nothing to do while the last long ones end.
     computing += short[: len(short) // 2]
     share = ceil(len(computing) / max(len(long), 1))
     turns: list[str] = []
     for at, name in enumerate(long):
         turns += [name, *computing[at * share : (at + 1) * share]]
-    for name in dict.fromkeys([*turns, *groups]):
+    for name in dict.fromkeys([*turns, *longest_first]):
         yield from groups[name]
+
+
+def _estimate(group: str, nodeids: Iterable[str], walls: Mapping[str, float]) -> float:
+    """Returns the seconds that a group takes, of its files on record and the others."""
+    unknown_s = UNKNOWN_S if group.startswith("unit") else UNKNOWN_FAR_S
+    files = {nodeid.partition("::")[0].removeprefix(f"{ROOT.name}/") for nodeid in nodeids}
+    return sum(walls.get(file, unknown_s) for file in files)
+
+
+def read_walls() -> dict[str, float]:
+    """Returns the seconds of each file on record, by its path in this directory."""
+    costs = json.loads(COSTS.read_text("utf-8"))
+    return {name.removeprefix(f"{ROOT.name}/"): cost["wall_s"] for name, cost in costs.items()}
 
 
 def group_of(nodeid: str) -> str:
@@ -112,7 +100,3 @@ def group_of(nodeid: str) -> str:
     if path.startswith(COMPUTING):
         return nodeid.removeprefix(f"{ROOT.name}/")
     return next((group for start, group in TOGETHER.items() if path.startswith(start)), path)
-
-
-def _rank(group: str) -> int:
-    return next(rank for rank, start in enumerate(LONGEST) if group.startswith(start))

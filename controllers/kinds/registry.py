@@ -13,6 +13,7 @@ from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.retry_limits import RetryLimits
 from fleetctl.controllers.kinds.batchjob import BatchJobController
 from fleetctl.controllers.kinds.sweep import SweepController
+from fleetctl.controllers.kinds.traininggroups import TrainingGroupsController
 from fleetctl.controllers.kinds.trainingrun import TrainingRunController
 from fleetctl.controllers.planning.kind_controller import (
     KindController,
@@ -33,6 +34,14 @@ CONTROLLERS: dict[str, type[KindController]] = {
     "Sweep": SweepController,
     "TrainingRun": TrainingRunController,
 }
+
+
+def choose_controller(kind: str, spec: object) -> type[KindController] | None:
+    """Returns the controller of a running kind for this spec; None for another kind."""
+    if getattr(spec, "groups", ()):
+        return TrainingGroupsController
+    return CONTROLLERS.get(kind)
+
 
 NONE: Mapping[str, int] = {}
 GRACE_S = 10.0  # the default of terminationGracePeriodSeconds

@@ -42,7 +42,7 @@ from fleetctl.specs.content import (
     template_hash,
 )
 from fleetctl.specs.kinds.trainingrun import STAGE
-from fleetctl.specs.values.hashing import params_hash
+from fleetctl.specs.values.hashing import params_hash, short_hash
 
 if TYPE_CHECKING:
     from fleetctl.specs.blocks.checkpoint import Checkpoint
@@ -57,32 +57,33 @@ _WITHOUT_CHECKPOINT = "name a step that is there in `checkpoint.resume`, or `Lat
 
 
 def build_templates(spec: TrainingRunSpec) -> list[Template]:
-    """Builds the templates of the stages; each reads from its environment where to save and from
+    """Builds the templates of the stages or groups."""
+    plain = [spec.template_of(at) for at in range(spec.count())]
+    # Of groups the primary ones save, and show whether the run gets on; a server does neither.
+    saves = [it.name in spec.primaries for it in spec.groups] or [True] * len(plain)
+    return [
+        _prepare_saving(spec, it) if does else it for it, does in zip(plain, saves, strict=True)
+    ]
+
+
+def _prepare_saving(spec: TrainingRunSpec, template: Template) -> Template:
+    """Returns the template of a program that reads from its environment where to save and from
     where to go on, and has the time to save however it ends: a timeout and the end of its sandbox,
     too.
     """
-    plain = [spec.template_of(at) for at in range(spec.count())]
     # Python beside the program looks at what it saves, and whether it gets on.
     if spec.checkpoint is not None or spec.progress is not None:
-        plain = [it.observed() for it in plain]
+        template = template.observed()
     if spec.checkpoint is None:
-        return plain
+        return template
     fields = {
         "FLEETCTL_CHECKPOINT": spec.checkpoint.path,
         "FLEETCTL_RESUME": spec.checkpoint.resume,
     }
     save_s = spec.checkpoint.signal_before_stop_seconds
-    return [
-        it.model_copy(
-            update={
-                "env": {**fields, **it.env},
-                "termination_grace_period_seconds": max(
-                    it.termination_grace_period_seconds, save_s
-                ),
-            }
-        )
-        for it in plain
-    ]
+    grace_s = max(template.termination_grace_period_seconds, save_s)
+    update = {"env": {**fields, **template.env}, "termination_grace_period_seconds": grace_s}
+    return template.model_copy(update=update)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ class TrainingRunController(KindController):
         self.policy = policy_of(
             spec, pins, grace_s=checkpoint.signal_before_stop_seconds if checkpoint else 0.0
         )
-        if any(it.nodes is not None for it in spec.stages) or spec.nodes != ONE:
+        if any(it.nodes is not None for it in spec.named_parts) or spec.nodes != ONE:
             self.policy = replace(self.policy, reuse=1)  # nodes go with their attempt
         limits = limits_of(spec, backoff_limit_per_index=spec.max_restarts)
         rules = (_GIVEN_UP, *limits.rules)
@@ -305,19 +306,7 @@ class TrainingRunController(KindController):
             text = f"{self.called(self._present(history) or 0)} cannot begin: {removed}"
             return ObjectVerdict(False, "StageFailed", text, hint=_WITHOUT_CHECKPOINT)
         if history.failed:
-            index = next(iter(history.failed))
-            run = history.last_failure
-            if run is not None and run.index == index and run.reason == NO_CHECKPOINT:
-                text = f"{self.called(index)} cannot begin: {run.message}"
-                return ObjectVerdict(False, "StageFailed", text, hint=_WITHOUT_CHECKPOINT)
-            why = f" with {run.reason}" if run is not None and run.index == index else ""
-            lost = run is not None and run.index == index and run.state is RunState.LOST
-            ended, limit = ("was lost", "maxInfraRetries") if lost else ("failed", "maxRestarts")
-            most = self.spec.max_infra_retries if lost else self.spec.max_restarts
-            text = f"{self.called(index)} {ended}{why}; {limit} is {most}"
-            if self.spec.checkpoint is not None:
-                text += ", counted since the last new checkpoint"
-            return ObjectVerdict(False, "StageFailed", text)
+            return self._explain_failed(history)
         early = find_early_verdict(self.spec, history, units="stages")
         if early is not None:
             return early
@@ -326,6 +315,22 @@ class TrainingRunController(KindController):
                 True, "Completed", f"{self.total} of {self.total} stages succeeded"
             )
         return None
+
+    def _explain_failed(self, history: History) -> ObjectVerdict:
+        """Returns the end with the first unit that has failed for good."""
+        index = next(iter(history.failed))
+        run = history.last_failure
+        if run is not None and run.index == index and run.reason == NO_CHECKPOINT:
+            text = f"{self.called(index)} cannot begin: {run.message}"
+            return ObjectVerdict(False, "StageFailed", text, hint=_WITHOUT_CHECKPOINT)
+        why = f" with {run.reason}" if run is not None and run.index == index else ""
+        lost = run is not None and run.index == index and run.state is RunState.LOST
+        ended, limit = ("was lost", "maxInfraRetries") if lost else ("failed", "maxRestarts")
+        most = self.spec.max_infra_retries if lost else self.spec.max_restarts
+        text = f"{self.called(index)} {ended}{why}; {limit} is {most}"
+        if self.spec.checkpoint is not None:
+            text += ", counted since the last new checkpoint"
+        return ObjectVerdict(False, "StageFailed", text)
 
     def summary(self, history: History) -> Status:
         present = self._present(history)
@@ -338,8 +343,7 @@ class TrainingRunController(KindController):
             "restarts": history.retries,
         }
 
-    @property
-    def progress(self) -> ProgressOrder | None:
+    def progress(self, index: int) -> ProgressOrder | None:
         asked = self.spec.progress
         if asked:
             return ProgressOrder(asked.timeout_seconds, asked.start_seconds)
@@ -412,7 +416,10 @@ def _list_stages(
     pins: Pins,
 ) -> Iterator[_Stage]:
     """Yields stages in order; one that has no runs yet gets an unused index."""
-    names = [stage.name for stage in spec.stages] or ["main"]
+    names = [part.name for part in spec.named_parts] or ["main"]
+    # Each group knows the ports of all: another port replaces all of them. Their numbers of nodes
+    # are left out, or a group could not be resized alone.
+    ports = [f"{it.name}:{it.port}" for it in spec.groups if it.port is not None]
     known: dict[str, int] = {}
     for name in names:
         index = allocated.get(_hash_stage(name))
@@ -430,7 +437,10 @@ def _list_stages(
             name=name,
             template=template,
             placement=placement_of(placement),
-            template_hash=template_hash(template, placement, pins, spec.params_from),
+            template_hash=chain_content(
+                short_hash(ports) if ports else "",
+                template_hash(template, placement, pins, spec.params_from),
+            ),
             own=content_of(template, pins, spec.params_from),
-            resume_args=spec.stages[at].resume_args if spec.stages else None,
+            resume_args=spec.named_parts[at].resume_args if spec.named_parts else None,
         )

@@ -25,7 +25,14 @@ from fleetctl.controllers.history.retry_limits import (
     FailureRule,
     RetryLimits,
 )
-from fleetctl.controllers.model import CheckpointOrder, ProgressOrder, Run, RunState, WandbTrial
+from fleetctl.controllers.model import (
+    CheckpointOrder,
+    ProgressOrder,
+    Run,
+    RunGroups,
+    RunState,
+    WandbTrial,
+)
 from fleetctl.controllers.planning.placement import HOUR_S, Candidate, Placement, SpillRule
 from fleetctl.controllers.planning.plan import Rollout
 from fleetctl.controllers.status_keys import Status
@@ -129,6 +136,8 @@ class KindController(ABC):
 
     # Units build upon each other: a unit begins only when `ready` allows it.
     in_order: ClassVar[bool] = False
+    # Units work at the same time, or none does: those without a live run start in one pass.
+    together: ClassVar[bool] = False
     # Units are compared by what `score` finds.
     compares: ClassVar[bool] = False
     # A unit keeps the index that its parameters had: the controller receives the indexes with runs.
@@ -242,9 +251,12 @@ class KindController(ABC):
         """
         return None
 
-    @property
-    def progress(self) -> ProgressOrder | None:
-        """Returns when an attempt counts as hung; None: never."""
+    def progress(self, index: int) -> ProgressOrder | None:
+        """Returns when an attempt of a unit counts as hung; None: never."""
+        return None
+
+    def groups(self, index: int) -> RunGroups | None:
+        """Returns the groups that an attempt of a unit works with; None: it works alone."""
         return None
 
     def curves(self) -> MetricCurves | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -32,22 +32,36 @@ Vector = tuple[float, ...]  # one amount for each quota of a queue
 
 @dataclass(frozen=True, slots=True)
 class QueueUsage:
-    """gpus: (sort, how many) of each sort that it may get, of which it gets one."""
+    """gpus: (sort, how many) of each sort that it may get, of which it gets one. parts: of runs
+    that start together, whose GPUs are then counted in place of `gpus`.
+    """
 
     sandboxes: int = 1
     cpus: float = CPUS_UNASKED
     gpus: tuple[tuple[str, int], ...] = ()
+    parts: tuple[QueueUsage, ...] = ()
 
     def to_fields(self) -> dict[str, object]:
         """Returns the fields for JSON."""
         gpus = {"gpus": [list(it) for it in self.gpus]} if self.gpus else {}
-        return {"sandboxes": self.sandboxes, "cpus": self.cpus, **gpus}
+        parts = {"parts": [it.to_fields() for it in self.parts]} if self.parts else {}
+        return {"sandboxes": self.sandboxes, "cpus": self.cpus, **gpus, **parts}
+
+
+def sum_usages(usages: Sequence[QueueUsage]) -> QueueUsage:
+    """Returns the usage of runs that start together."""
+    return QueueUsage(
+        sum(it.sandboxes for it in usages),
+        sum(it.cpus for it in usages),
+        parts=tuple(usages),
+    )
 
 
 def takes_in(fields: Mapping[str, Any]) -> QueueUsage:
     """Reads a QueueUsage back from the fields that `to_fields` wrote."""
     gpus = tuple((str(sort), int(count)) for sort, count in fields.get("gpus", ()))
-    return QueueUsage(fields["sandboxes"], fields["cpus"], gpus)
+    parts = tuple(takes_in(it) for it in fields.get("parts", ()))
+    return QueueUsage(fields["sandboxes"], fields["cpus"], gpus, parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +97,14 @@ class Quota:
                 return takes.sandboxes
             case "cpus":
                 return takes.cpus
-            case "gpus":
-                return max((count for _, count in takes.gpus), default=0)
             case "usdPerHour":
                 return None if usd_per_s is None else usd_per_s * HOUR_S
+        return sum(self._count_gpus(it) for it in takes.parts or (takes,))
+
+    def _count_gpus(self, takes: QueueUsage) -> int:
+        """Returns the GPUs of a run that this quota limits."""
+        if self.resource == "gpus":
+            return max((count for _, count in takes.gpus), default=0)
         # Until it runs it may get any of several sorts, so it counts for each.
         wanted = sort_of(self.resource.partition("/")[2])
         found = [count for sort, count in takes.gpus if sort_of(sort) in (wanted, sort_of("any"))]

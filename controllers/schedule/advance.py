@@ -56,6 +56,8 @@ def plan_advance(
     parallelism = desired.controller.policy.parallelism
     if parallelism is None:
         parallelism = sum(desired.providers[name] for name in providers)
+        if desired.controller.together:
+            parallelism = max(parallelism, desired.controller.total or 0)
 
     slots = PassSlots(desired, history, now_s)
     stops, shortages = _plan_stops(desired, history, slots, parallelism, now_s)

@@ -67,9 +67,11 @@ def reserve_start(
     desired: DesiredObject,
     unit: Unit,
     now_s: float,
+    *,
+    admitted: bool = False,
 ) -> PaidStart | UnpaidStart | QueuedStart:
     """Sets aside the worst case of a new run, at the best provider that has capacity and is paid
-    for.
+    for. admitted: its queue has admitted it, together with others.
 
     A cheaper provider behind it is as good as one behind a full provider: a budget that cannot pay
     here may be able to pay there.
@@ -80,7 +82,7 @@ def reserve_start(
         provider = where.provider
         ask = _ask_of(desired, unit, provider)
         price = unit_price_of(desired, unit, provider, now_s)
-        refusal = _find_refusal(desired.turn, ask)
+        refusal = None if admitted else _find_refusal(desired.turn, ask)
         if refusal is not None:
             denied = desired.allowance.denial(price, provider)
             if denied is None or refusal.reason not in IN_LINE:

@@ -25,6 +25,7 @@ from fleetctl.controllers.schedule.affordable import (
 )
 from fleetctl.controllers.schedule.capacity import PassSlots, explain_placement
 from fleetctl.controllers.schedule.desired import DesiredObject
+from fleetctl.controllers.schedule.together import find_obstacle
 
 # A pass that starts more than this at once would hold up the other objects; the next pass goes on
 # at once.
@@ -66,7 +67,33 @@ def plan_starts(
     supply: StartSupply,
     now_s: float,
 ) -> PlannedStarts:
-    """Starts units in order; a unit that cannot start keeps all behind it from starting."""
+    """Starts units in order; a unit that cannot start keeps all behind it from starting. Units that
+    work together all start, or none does.
+    """
+    wanted = iter(()) if desired.blocked else list_due_units(desired.controller, history, now_s)
+    if not desired.controller.together:
+        return _plan_in_order(desired, history, supply, now_s, wanted)
+    due = tuple(wanted)
+    obstacle = find_obstacle(desired, history, [unit for unit, _ in due], now_s)
+    if obstacle is None:
+        return _plan_in_order(desired, history, supply, now_s, iter(due))
+    return PlannedStarts(
+        (),
+        tuple(supply.idle),
+        full=False,
+        at_capacity=obstacle.at_capacity,
+        unpaid=obstacle.unpaid,
+        queued=obstacle.queued,
+    )
+
+
+def _plan_in_order(
+    desired: DesiredObject,
+    history: History,
+    supply: StartSupply,
+    now_s: float,
+    wanted: Iterator[tuple[Unit, str]],
+) -> PlannedStarts:
     slots = supply.slots
     idle = list(supply.idle)
     made = 0
@@ -75,7 +102,6 @@ def plan_starts(
     at_capacity: Unit | None = None
     unpaid: UnpaidStart | None = None
     queued: QueuedStart | None = None
-    wanted = () if desired.blocked else list_due_units(desired.controller, history, now_s)
     for unit, reason in wanted:
         full = len(starts) == STARTS_PER_PASS_MAX
         if full or len(starts) >= supply.runs or (not idle and made >= supply.sandboxes):
@@ -89,7 +115,7 @@ def plan_starts(
             at_capacity = unit
             break
         paid = (
-            reserve_start(slots, desired, unit, now_s)
+            reserve_start(slots, desired, unit, now_s, admitted=desired.controller.together)
             if box is None
             else paid_again(box.provider, desired, unit, now_s)
         )
@@ -186,8 +212,12 @@ def list_due_units(
     history: History,
     now_s: float,
 ) -> Iterator[tuple[Unit, str]]:
-    """Units to start now: those due for another attempt, then fresh ones."""
+    """Units to start now: those due for another attempt, then fresh ones. Units that work together
+    wait for each other while none is live.
+    """
     if controller.given is None:
+        return
+    if controller.together and not history.live and history.waiting.next_due_at_s(now_s):
         return
     for index in history.waiting.due(now_s):
         unit = controller.unit(index)

@@ -1,4 +1,5 @@
-"""Serves the tools over the Model Context Protocol, on stdin and stdout, until the client ends.
+"""Serves the tools over the Model Context Protocol, on stdin and stdout until the client ends;
+`mcp_http.py` serves the same ones over HTTP.
 
 A refusal for work or data that would be lost is put to the person at the client, as an input
 request of the protocol; only the accepted one is sent again with `yes`. A client that has no way to
@@ -11,7 +12,9 @@ import getpass
 import json
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +33,15 @@ from fleetctl.agents.agent_limits import (
     manifest_again,
     refuse_kinds,
 )
-from fleetctl.agents.tools import ApiReply, ApiRequest, ApiTool, BoundApi, build_tools, open_api
+from fleetctl.agents.tools import (
+    AgentApi,
+    ApiReply,
+    ApiRequest,
+    ApiTool,
+    BoundApi,
+    build_tools,
+    open_api,
+)
 from fleetctl.common.author import find_agent, parse_agent
 from fleetctl.common.errors import FleetctlError, NotFound, Refused
 from fleetctl.common.version import VERSION
@@ -44,6 +55,8 @@ NAME = "fleetctl"
 TOKEN = "mcp"  # noqa: S105 - the column TOKEN of the audit, where a token has its id
 CONSENT = "consent"
 CONSENT_S = 600.0  # for a person to answer
+QUESTIONS_MAX = 1000  # a client may leave its questions open
+KEY_BYTES = 32
 SPENDS = ("resume", "retry")
 INSTRUCTIONS = """\
 fleetctl runs AI batch work from manifests: BatchJob, Sweep, TrainingRun and others. Write a
@@ -53,6 +66,7 @@ A refusal has `errors` and a `hint`; do what the hint says. Work or data that wo
 the consent of a person, which no argument of a tool gives."""
 
 ToolContext = Any  # ServerRequestContext, whose parameters the protocol's library chooses
+FindCaller = Callable[[ToolContext], Caller]
 
 
 def serve_agent(home: Path, limits: AgentLimits) -> int:
@@ -63,22 +77,42 @@ def serve_agent(home: Path, limits: AgentLimits) -> int:
 
 async def _serve_tools(home: Path, limits: AgentLimits) -> None:
     role = VIEWER if limits.read_only else EDITOR
-    caller = Caller(getpass.getuser(), role, limits.namespace, token=TOKEN)
-    async with open_api(home, caller) as api, stdio_server() as (incoming, outgoing):
-        server = AgentServer(api, limits).make_server()
+    us = Caller(getpass.getuser(), role, limits.namespace, token=TOKEN)
+
+    def find_us(context: ToolContext) -> Caller:
+        agent = name_agent(context.session.client_params) or find_agent(os.environ) or TOKEN
+        return replace(us, agent=agent)
+
+    async with open_api(home) as api, stdio_server() as (incoming, outgoing):
+        server = AgentServer(api, limits, find_us).make_server()
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 
-class AgentServer:
-    """The tools of one agent, the sum that it has left, and the questions that are open."""
+class AgentAccount:
+    """The sum that a user's agents have left."""
 
-    def __init__(self, api: BoundApi, limits: AgentLimits) -> None:
+    def __init__(self, limits: AgentLimits) -> None:
+        self.ledger = SpendLedger(limits.max_cost_usd)
+        # One change at a time: two could each find the same sum left.
+        self.changes = anyio.Lock()
+
+    @property
+    def bounded(self) -> bool:
+        return self.ledger.bounded
+
+
+class AgentServer:
+    """The tools of agents, the sum that each user has left, and the questions that are open.
+
+    find_caller: returns the user of a request, with a role and one namespace.
+    """
+
+    def __init__(self, api: AgentApi, limits: AgentLimits, find_caller: FindCaller) -> None:
         self._api = api
         self._limits = limits
-        self._ledger = SpendLedger(limits.max_cost_usd)
-        # One change at a time: two could each find the same sum left.
-        self._changes = anyio.Lock()
-        self._questions: set[str] = set()
+        self._find_caller = find_caller
+        self._accounts: dict[str, AgentAccount] = {}
+        self._questions: OrderedDict[str, None] = OrderedDict()
         self._tools = build_tools(api.document)
 
     def make_server(self) -> Server[Any]:
@@ -89,13 +123,18 @@ class AgentServer:
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
         )
-        security = RequestStateSecurity.ephemeral(ttl=CONSENT_S)
+        security = RequestStateSecurity(
+            keys=[secrets.token_bytes(KEY_BYTES)],
+            ttl=CONSENT_S,
+            bind_principal=lambda context: self._find_caller(context).token,
+        )
         server.middleware.append(RequestStateBoundary(security, default_audience=NAME))
         return server
 
     async def _list_tools(self, context: ToolContext, params: Any) -> types.ListToolsResult:
-        del context, params
-        shown = [it for it in self._tools.values() if it.reads or not self._limits.read_only]
+        del params
+        changes = self._find_caller(context).may(EDITOR)
+        shown = [it for it in self._tools.values() if it.reads or changes]
         return types.ListToolsResult(tools=[describe_tool(it) for it in shown])
 
     async def _call_tool(
@@ -104,14 +143,14 @@ class AgentServer:
         params: types.CallToolRequestParams,
     ) -> types.CallToolResult | types.InputRequiredResult:
         arguments = params.arguments or {}
-        self._api.agent = _name_agent(context.session.client_params)
         try:
-            tool = self._find_tool(params.name)
+            api = self._api.bind(self._find_caller(context))
+            tool = self._find_tool(params.name, api.caller)
             tool.check_arguments(arguments)
             request = tool.build_request(arguments)
             if tool.reads:
-                return show_reply(await self._api.send(request))
-            reply = await self._change(tool, request)
+                return show_reply(await api.send(request))
+            reply = await self._change(api, tool, request)
             if not reply.losses:
                 return show_reply(reply)
             question = await self._ask_person(context, params, reply)
@@ -119,13 +158,13 @@ class AgentServer:
                 return question
             if not question:
                 return show_reply(_without_consent(reply))
-            return show_reply(await self._change(tool, _with_consent(request)))
+            return show_reply(await self._change(api, tool, _with_consent(request)))
         except FleetctlError as error:
             found = error_document(error)
             return show_reply(ApiReply(error.exit_code, found))
 
-    def _find_tool(self, name: str) -> ApiTool:
-        """Returns a tool. Raises NotFound and Refused."""
+    def _find_tool(self, name: str, caller: Caller) -> ApiTool:
+        """Returns a tool. Raises NotFound, Refused and HttpError."""
         tool = self._tools.get(name)
         if tool is None:
             raise NotFound(
@@ -136,54 +175,37 @@ class AgentServer:
                 f"`{name}` changes something, and this server was started with --read-only",
                 hint="ask the person who started it",
             )
+        caller.require(tool.role)
         return tool
 
-    async def _change(self, tool: ApiTool, request: ApiRequest) -> ApiReply:
+    async def _change(self, api: BoundApi, tool: ApiTool, request: ApiRequest) -> ApiReply:
         """Sends a change that is within the limits. Raises Refused."""
-        async with self._changes:
+        account = self._find_account(api.caller)
+        async with account.changes:
             cost_usd: float | None = 0.0
             if tool.name == "apply":
-                planned = await self._plan(request.body or {})
+                planned = await _plan(api, request.body or {}, by_limits=account.bounded)
                 if planned.code:
                     return planned
                 plan = planned.body["plan"]
-                refuse_kinds(changed_keys(plan), bounded=self._ledger.bounded)
+                refuse_kinds(changed_keys(plan), bounded=account.bounded)
                 cost_usd = highest_cost(plan)
             else:
                 assert request.body is not None
-                refuse_kinds(map(str, request.body["keys"]), bounded=self._bounds(tool))
-                if self._bounds(tool):
-                    cost_usd = await self._cost_again(request.body["keys"])
-            self._ledger.take(cost_usd)
-            reply = await self._api.send(request)
+                bounds = account.bounded and tool.name in SPENDS
+                refuse_kinds(map(str, request.body["keys"]), bounded=bounds)
+                if bounds:
+                    cost_usd = await _cost_again(api, request.body["keys"])
+            account.ledger.take(cost_usd)
+            reply = await api.send(request)
             if reply.code:
-                self._ledger.give_back(cost_usd)
+                account.ledger.give_back(cost_usd)
             return reply
 
-    async def _plan(self, body: Mapping[str, Any]) -> ApiReply:
-        """Returns the plan of a body of `apply`. Past runs bound nothing: a program may take longer
-        with the next data."""
-        whole = {**body, "byLimits": self._ledger.bounded}
-        return await self._api.send(ApiRequest("POST", f"{API}/plan", {}, whole))
-
-    def _bounds(self, tool: ApiTool) -> bool:
-        """Returns whether a verb on stored objects costs, and there is a limit."""
-        return tool.name in SPENDS and self._ledger.bounded
-
-    async def _cost_again(self, keys: Sequence[object]) -> float | None:
-        """Returns the most that objects cost from their beginning to their end, in USD; None where
-        nothing bounds it. Raises Refused where one cannot be read."""
-        sum_usd = 0.0
-        for key in keys:
-            word, name, _ = split_key(str(key))
-            path = f"{API}/{kind_of(word).plural}/{name}"
-            found = _must_succeed(await self._api.send(ApiRequest("GET", path, {}, None)))
-            planned = await self._plan({"manifest": manifest_again(found)})
-            high_usd = highest_cost(_must_succeed(planned)["plan"])
-            if high_usd is None:
-                return None
-            sum_usd += high_usd
-        return sum_usd
+    def _find_account(self, caller: Caller) -> AgentAccount:
+        """Returns the account of a user: another token, or another name of the agent, is no
+        second sum."""
+        return self._accounts.setdefault(caller.user, AgentAccount(self._limits))
 
     async def _ask_person(
         self,
@@ -202,11 +224,13 @@ class AgentServer:
         if not modern:
             found = await context.session.elicit_form(_phrase_question(params, reply), FORM)
             return _is_accepted(found)
-        if params.request_state in self._questions:
-            self._questions.discard(params.request_state)
+        if params.request_state is not None and params.request_state in self._questions:
+            del self._questions[params.request_state]
             return _is_accepted((params.input_responses or {}).get(CONSENT))
         state = secrets.token_hex(16)
-        self._questions.add(state)
+        self._questions[state] = None
+        if len(self._questions) > QUESTIONS_MAX:
+            self._questions.popitem(last=False)
         question = types.ElicitRequest(
             params=types.ElicitRequestFormParams(
                 message=_phrase_question(params, reply), requested_schema=FORM
@@ -220,6 +244,11 @@ FORM: dict[str, Any] = {
     "properties": {"yes": {"type": "boolean", "title": "Do it all the same"}},
     "required": ["yes"],
 }
+
+
+def name_agent(client: types.InitializeRequestParams | None) -> str:
+    """Returns the name of the program that calls, as it names itself; empty for none."""
+    return parse_agent(client.client_info.name) if client is not None else ""
 
 
 def describe_tool(tool: ApiTool) -> types.Tool:
@@ -247,17 +276,34 @@ def show_reply(reply: ApiReply) -> types.CallToolResult:
     )
 
 
+async def _plan(api: BoundApi, body: Mapping[str, Any], *, by_limits: bool) -> ApiReply:
+    """Returns the plan of a body of `apply`. by_limits: past runs bound nothing: a program may take
+    longer with the next data."""
+    whole = {**body, "byLimits": by_limits}
+    return await api.send(ApiRequest("POST", f"{API}/plan", {}, whole))
+
+
+async def _cost_again(api: BoundApi, keys: Sequence[object]) -> float | None:
+    """Returns the most that objects cost from their beginning to their end, in USD; None where
+    nothing bounds it. Raises Refused where one cannot be read."""
+    sum_usd = 0.0
+    for key in keys:
+        word, name, _ = split_key(str(key))
+        path = f"{API}/{kind_of(word).plural}/{name}"
+        found = _must_succeed(await api.send(ApiRequest("GET", path, {}, None)))
+        planned = await _plan(api, {"manifest": manifest_again(found)}, by_limits=True)
+        high_usd = highest_cost(_must_succeed(planned)["plan"])
+        if high_usd is None:
+            return None
+        sum_usd += high_usd
+    return sum_usd
+
+
 def _must_succeed(reply: ApiReply) -> Mapping[str, Any]:
     if reply.code:
         errors = reply.body.get("errors") or ["its cost cannot be estimated"]
         raise Refused(str(errors[0]), hint=str(reply.body.get("hint") or ""))
     return reply.body
-
-
-def _name_agent(client: types.InitializeRequestParams | None) -> str:
-    """Returns the name of the program that calls: as it names itself, or by its variables."""
-    named = parse_agent(client.client_info.name) if client is not None else ""
-    return named or find_agent(os.environ) or TOKEN
 
 
 def _can_ask(capabilities: types.ClientCapabilities | None) -> bool:

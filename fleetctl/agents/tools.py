@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +27,6 @@ from fleetctl.common.author import AGENT_HEADER
 from fleetctl.common.errors import UsageError
 from fleetctl.server.app import make_app
 from fleetctl.server.callers import VIEWER, Caller, CallerCheck, ListenAddress, PeerUser
-from fleetctl.stores.access import AccessStore
 
 # `yes`, `override`, `takeOver` and `allowMissing` are consent, which is a person's; `env` would put
 # values of secrets into a model's text; the namespace is the server's own. The rest is of streams
@@ -205,11 +205,7 @@ class ApiReply(NamedTuple):
 
 
 class BoundCallers(CallerCheck):
-    """A check that knows a single caller."""
-
-    def __init__(self, access: AccessStore, listens: ListenAddress, caller: Caller) -> None:
-        super().__init__(access, listens)
-        self._caller = caller
+    """A check that knows the caller in whose name BoundApi sends a request."""
 
     async def find(
         self,
@@ -222,26 +218,33 @@ class BoundCallers(CallerCheck):
     ) -> Caller:
         """Returns the caller; a request cannot name another."""
         del headers, cookies, peer, address, now_s
-        return self._caller
+        return _caller.get()
 
 
+# The transport runs the application within the call of `send`, so each call sees its own value.
+_caller: ContextVar[Caller] = ContextVar("fleetctl_agent_caller")
+
+
+@dataclass(frozen=True, slots=True)
 class BoundApi:
-    """The API as one user has it. `open_api` makes it."""
+    """The API as one user has it. AgentApi.bind makes it."""
 
-    def __init__(self, client: httpx2.AsyncClient, document: Mapping[str, Any]) -> None:
-        self._client = client
-        self.document = document
-        self.agent = ""  # in whose name requests are sent
+    client: httpx2.AsyncClient
+    caller: Caller
 
     async def send(self, request: ApiRequest) -> ApiReply:
         """Returns the reply to a request; texts have the form {text, nextOffset, ended}."""
-        response = await self._client.request(
-            request.method,
-            request.path,
-            params=dict(request.query),
-            json=None if request.body is None else dict(request.body),
-            headers={AGENT_HEADER: self.agent},
-        )
+        bound = _caller.set(self.caller)
+        try:
+            response = await self.client.request(
+                request.method,
+                request.path,
+                params=dict(request.query),
+                json=None if request.body is None else dict(request.body),
+                headers={AGENT_HEADER: self.caller.agent},
+            )
+        finally:
+            _caller.reset(bound)
         if response.headers.get("content-type", "").startswith("application/json"):
             return _read_document(response)
         following = response.headers.get("x-next-offset", "")
@@ -253,12 +256,24 @@ class BoundApi:
         return ApiReply(0 if response.status_code == 200 else 1, text)
 
 
+class AgentApi:
+    """The API of one state directory in this process. `open_api` makes it."""
+
+    def __init__(self, client: httpx2.AsyncClient, document: Mapping[str, Any]) -> None:
+        self._client = client
+        self.document = document
+
+    def bind(self, caller: Caller) -> BoundApi:
+        """Returns the API as a caller has it; many callers may use it at once."""
+        return BoundApi(self._client, caller)
+
+
 @contextlib.asynccontextmanager
-async def open_api(home: Path, caller: Caller) -> AsyncIterator[BoundApi]:
-    """Yields the API over a state directory, as the caller has it."""
+async def open_api(home: Path) -> AsyncIterator[AgentApi]:
+    """Yields the API over a state directory."""
     listens = ListenAddress(HOST, 0)
     app = make_app(home, listens)
-    app.state.callers = BoundCallers(app.state.parts.access, listens, caller)
+    app.state.callers = BoundCallers(app.state.parts.access, listens)
     transport = httpx2.ASGITransport(app=app)
     async with (
         app.router.lifespan_context(app),
@@ -266,7 +281,7 @@ async def open_api(home: Path, caller: Caller) -> AsyncIterator[BoundApi]:
             transport=transport, base_url=f"http://{HOST}", timeout=CALL_S
         ) as client,
     ):
-        yield BoundApi(client, app.state.openapi())
+        yield AgentApi(client, app.state.openapi())
 
 
 def _read_document(response: httpx2.Response) -> ApiReply:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.common.errors import FleetctlError
 from fleetctl.common.finding import Finding, Severity
 from fleetctl.common.text import without_credentials
-from fleetctl.controllers.kinds.registry import CONTROLLERS
+from fleetctl.controllers.kinds.registry import choose_controller
 from fleetctl.controllers.model import Resource, Run
 from fleetctl.controllers.reuse.impact import Impact
 from fleetctl.specs.kinds.registry import KINDS
@@ -358,7 +358,7 @@ class Leaving:
     def _alike(self, fresh: Change, manifest: Manifest) -> Iterator[Resource]:
         """Yields objects of equal content, at least in one stage; those with the very spec
         first."""
-        kind = CONTROLLERS.get(manifest.kind)
+        kind = choose_controller(manifest.kind, manifest.spec)
         if kind is None or not self._rows:
             return
         contents = set(kind.contents_of(manifest.spec, pins_of(fresh.after.annotations)))

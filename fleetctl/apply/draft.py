@@ -42,6 +42,7 @@ from fleetctl.tracking.annotations import (
     notes_of,
     waits_for,
 )
+from fleetctl.tracking.kept_by import MADE_FROM
 from fleetctl.tracking.manifest_sources import source_of
 
 if TYPE_CHECKING:
@@ -150,8 +151,10 @@ def _merge_annotations(
         noted |= looked.annotations()
     kept = {key: text for key, text in {**noted, **taken}.items() if text}
     # Our own annotations in a pasted `get -o yaml` are not the user's.
-    written = manifest.metadata.annotations.items()
-    return {**{key: text for key, text in written if key not in NOTES}, **kept}
+    written = {k: text for k, text in manifest.metadata.annotations.items() if k not in NOTES}
+    # A manifest that an operator was not asked with changes the object, and not its origin.
+    origin = {MADE_FROM: before[MADE_FROM]} if MADE_FROM in before else {}
+    return {**origin, **written, **kept}
 
 
 def function_content(

@@ -32,7 +32,7 @@ from fleetctl.controllers.depends.edges import (
 from fleetctl.controllers.depends.results import UNFIT, format_request, rows_in
 from fleetctl.controllers.history.attempts import outdated_of
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kinds.registry import CONTROLLERS
+from fleetctl.controllers.kinds.registry import choose_controller
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.controllers.reuse.content_keys import LOOKED_UP_MAX
 from fleetctl.controllers.reuse.impact import Impact, estimate_impact, estimate_repeat
@@ -71,7 +71,7 @@ def fresh_impact(
 ) -> Impact | None:
     """Returns the impact of an object that is not stored yet. replaced: the objects that it
     replaces."""
-    make = CONTROLLERS.get(manifest.kind)
+    make = choose_controller(manifest.kind, manifest.spec)
     if make is None:
         return None
     controller = make(manifest.spec, {}, pins_of(desired.annotations))

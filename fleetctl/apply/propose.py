@@ -55,7 +55,7 @@ from fleetctl.apply.policies.judge import judge_proposal
 from fleetctl.apply.request import ApplyOptions
 from fleetctl.common.errors import Conflict
 from fleetctl.common.finding import Finding, Severity
-from fleetctl.controllers.kinds.registry import CONTROLLERS
+from fleetctl.controllers.kinds.registry import choose_controller
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.plan import Rollout
 from fleetctl.controllers.trials.prior import NO_PRIOR
@@ -551,7 +551,7 @@ def _with_consequences(
     changes; notes of an earlier apply do not hold for this one.
     """
     notes = dict(desired.annotations)
-    kind = CONTROLLERS.get(desired.kind)
+    kind = choose_controller(desired.kind, manifest.spec)
     if kind is None:
         return notes
 

@@ -37,7 +37,7 @@ from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key, spli
 from fleetctl.specs.values.packages import LOCAL
 from fleetctl.specs.values.scalars import Spec
 from fleetctl.stores.base import ReadableStore
-from fleetctl.tracking.annotations import ESTIMATE
+from fleetctl.tracking.annotations import ESTIMATE, note_trace
 from fleetctl.tracking.by_hand import SET_PREFIX
 from fleetctl.tracking.manifest_sources import ManifestSources
 from fleetctl.tracking.source_state import SourceState
@@ -327,7 +327,9 @@ def actor_in(request: Request) -> RequestActor | None:
 
 def author_in(request: Request) -> str:
     """Returns the name that a request's changes are signed with; empty where the user of the state
-    directory typed it."""
+    directory typed it. `author`: the operator knows it already."""
+    if known := _read_text(request, "author"):
+        return known
     actor = actor_in(request)
     given = _read_text(request, "agent")
     agent = parse_agent(given) if given else ""
@@ -462,6 +464,34 @@ def with_author(author: str, changes: Sequence[Change]) -> list[Change]:
     """Returns the changes, whose objects name their author from now on. author: empty for the user
     of the state directory."""
     return [_name_author(author, it) for it in changes]
+
+
+def with_trace(
+    traceparent: str,
+    changes: Sequence[Change],
+    now_s: float,
+) -> list[Change]:
+    """Returns the changes, whose objects belong to this trace from now on; empty for none. An
+    object that stays as it is keeps its own: a trace alone changes nothing."""
+    if not traceparent:
+        return list(changes)
+    return [_name_trace(traceparent, it, now_s) for it in changes]
+
+
+def _name_trace(
+    traceparent: str,
+    change: Change,
+    now_s: float,
+) -> Change:
+    if change.outcome not in (CREATED, CONFIGURED) or not KINDS[change.after.kind].runs:
+        return change
+    notes = note_trace(change.after.annotations, traceparent, now_s)
+    return replace(change, after=replace(change.after, annotations=notes))
+
+
+def traceparent_in(request: Request) -> str:
+    """Returns the text in which the caller names its span; empty without one."""
+    return _read_text(request, "traceparent")
 
 
 def _name_author(author: str, change: Change) -> Change:

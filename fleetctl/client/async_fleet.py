@@ -204,9 +204,9 @@ class AsyncFleet(AsyncFleetBase):
         """Returns the charts of a sweep, or the curves of the metrics that units reported; several
         objects share a chart.
 
-        kind: of a sweep, this chart alone. metrics: their names; default: the first few. indexes:
-        of these units alone. Raises UsageError for objects that run nothing, and NotFound for an
-        object or a metric that is not there.
+        kind: of a sweep, this chart alone; `system`: what runs use of their machines. metrics:
+        their names; default: the first few. indexes: of these units alone. Raises UsageError for
+        objects that run nothing, and NotFound for an object or a metric that is not there.
         """
         return await self._call(
             partial(self._fleet.plot, *keys, kind=kind, metrics=metrics, over=over, indexes=indexes)

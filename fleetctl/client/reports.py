@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fleetctl.views.plotting.charts import Chart
     from fleetctl.views.run_files import Artifact
 
-ChartKind = Literal["best", "parallel", "importance", "front", "rungs"]
+ChartKind = Literal["best", "parallel", "importance", "front", "rungs", "system"]
 QUERY_S = 60.0
 TEXT_COLUMNS = 80
 _NO_ESTIMATE = GroupEstimate(None, None, None)
@@ -224,20 +224,20 @@ class FleetReports(FleetBase):
         """Returns the charts of a sweep, or the curves of the metrics that units reported; several
         objects share a chart.
 
-        kind: of a sweep, this chart alone. metrics: their names; default: the first few. indexes:
-        of these units alone. Raises UsageError for objects that run nothing, and NotFound for an
-        object or a metric that is not there.
+        kind: of a sweep, this chart alone; `system`: what runs use of their machines. metrics:
+        their names; default: the first few. indexes: of these units alone. Raises UsageError for
+        objects that run nothing, and NotFound for an object or a metric that is not there.
         """
         from fleetctl.views.plotting.gather import ChartRequest, gather_charts
 
         if not keys:
             raise UsageError("name an object to draw", hint='fleet.plot("sweep/NAME")')
-        if kind is not None and len(keys) > 1:
+        if kind not in (None, "system") and len(keys) > 1:
             raise UsageError(f"`kind={kind!r}` draws one sweep")
         names = (metrics,) if isinstance(metrics, str) else tuple(metrics)
         with open_reading(self.home) as reading:
             views = [self._find_runner(it, reading) for it in dict.fromkeys(keys)]
-            if kind is not None and not views[0].kind.searches:
+            if kind not in (None, "system") and not views[0].kind.searches:
                 raise UsageError(
                     f"`kind={kind!r}` is about the trials of a sweep, and {views[0].key} is none",
                     hint=f"fleet.plot({keys[0]!r}, metrics=...)",

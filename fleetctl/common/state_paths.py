@@ -29,6 +29,7 @@ RESTORED = "restored.json"  # the store was restored, and the providers have not
 COMMITS = "commits"  # cached facts about commits of repositories that manifests name
 WRITTEN = "written"  # which files of this machine verbs wrote, and how those were then
 RETENTION = "retention.json"  # from when on the default limits of finished work apply
+TRACES = "traces.jsonl"  # spans that no collector has confirmed
 SOCKET = "controller.sock"
 # The shortest limit of the platforms we know (macOS 104, Linux 108), less the final zero.
 SOCKET_PATH_BYTES_MAX = 103

@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 
 from fleetctl.apply.consent import NeedsConsent
@@ -37,6 +37,7 @@ from fleetctl.daemon.verbs import RequestVerbs
 from fleetctl.engine.capacity.price_book import PriceBook
 from fleetctl.engine.execute.retention import Retention
 from fleetctl.engine.execute.secrets import SecretValues
+from fleetctl.engine.kinds.traces import RunTraces
 from fleetctl.engine.shared.boundary import run_reported
 from fleetctl.engine.shared.engine_state import EngineState
 from fleetctl.manifest import ManifestErrors
@@ -49,11 +50,14 @@ log = logging.getLogger("fleetctl.api")
 REQUEST_BYTES_MAX = 256 * 1024 * 1024
 REQUEST_WAIT_S = 30.0
 
+RequestHandler = Callable[[Request], Awaitable[Reply]]
+
 
 class ControllerApi:
     """The handler of requests. shutdown: called once when a client asks the controller to end.
     forecaster: None = no costs are reported. adopter: None = no sandbox can be adopted. retention:
-    None = `gc` removes nothing.
+    None = `gc` removes nothing. traces: None = no request is traced. replaced: handlers of verbs,
+    instead of those of the store.
     """
 
     def __init__(
@@ -66,16 +70,18 @@ class ControllerApi:
         forecaster: Forecaster | None = None,
         adopter: OrphanAdopter | None = None,
         retention: Retention | None = None,
+        traces: RunTraces | None = None,
+        replaced: Mapping[str, RequestHandler] | None = None,
     ) -> None:
         self._state = state
         self._shutdown = shutdown
         self._retention = retention
         receiver, verbs = (
-            ManifestReceiver(state, market, secrets, forecaster),
-            RequestVerbs(state, adopter),
+            ManifestReceiver(state, market, secrets, forecaster, traces=traces),
+            RequestVerbs(state, adopter, traces=traces),
         )
         self.last_request_at_s = state.clock.now_s()
-        self._verbs: dict[str, Callable[[Request], Awaitable[Reply]]] = {
+        self._verbs: dict[str, RequestHandler] = {
             "ping": self._ping,
             "apply": receiver.apply,
             "delete": verbs.delete,
@@ -89,6 +95,7 @@ class ControllerApi:
             "adopt": verbs.adopt,
             "gc": self._gc,
             "shutdown": self._end,
+            **(replaced or {}),
         }
 
     async def serve(self, listener: socket.socket) -> asyncio.Server:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.apply import consent, propose
-from fleetctl.apply.change import CONFIGURED, PRUNED, Change, outcomes_of, works_of
+from fleetctl.apply.change import CONFIGURED, PRUNED, UNCHANGED, Change, outcomes_of, works_of
 from fleetctl.apply.cost.estimate import CostForecast, Forecaster, note_estimates
 from fleetctl.apply.draft import draft_partial
 from fleetctl.apply.merge import with_hand_fields
@@ -51,8 +51,10 @@ from fleetctl.apply.request import (
     refuse_changes_beyond,
     refuse_reach,
     select_providers,
+    traceparent_in,
     with_author,
     with_declared,
+    with_trace,
 )
 from fleetctl.apply.write.commit import edits_in, keeps_source, manifest_with
 from fleetctl.apply.write.store_changes import store_changes
@@ -61,6 +63,7 @@ from fleetctl.engine.capacity.price_book import may_cost
 from fleetctl.engine.execute.secrets import REASON_MISSING, SecretValues
 from fleetctl.engine.execute.start_specs import REASON_MISSING as FUNCTION_MISSING
 from fleetctl.engine.kinds.endpoints.endpoints import MISSING as ENDPOINT_MISSING
+from fleetctl.engine.kinds.traces import ApplyTrace, RunTraces
 from fleetctl.engine.sleeping import nudge_object, nudge_starts
 from fleetctl.manifest import LoadErrors, load_manifests
 from fleetctl.manifest.files.patience import call_in_file_thread
@@ -96,14 +99,18 @@ class ManifestReceiver:
         market: PriceBook,
         secrets: SecretValues,
         forecaster: Forecaster | None = None,
+        *,
+        traces: RunTraces | None = None,
     ) -> None:
         self._state = state
+        self._traces = RunTraces(state, sink=None) if traces is None else traces
         self._market = market
         self._secrets = secrets
         self._forecaster = forecaster
 
     async def apply(self, request: Request) -> Reply:
-        manifests = await self._read_manifests(request)
+        trace = self._begin_trace(request)
+        manifests = await self.read_manifests(request)
         wanted = [name for it in manifests for name in _list_variables(it.spec)]
         wanted += self._unknown_variables(manifests)
         if wanted and "env" not in request and not request.get("dryRun"):
@@ -118,9 +125,10 @@ class ManifestReceiver:
         if sources is not None:
             manifests = await sources.required(manifests, order.looked, self._state.store)
         forecasts, doubts = await self._forecast_costs(request, manifests, order, values)
-        changes = await self._carry_out(request, manifests, values, order, forecasts)
+        changes = await self._carry_out(request, manifests, values, order, forecasts, trace)
 
         warnings = [text for it in manifests for text in it.warnings]
+        warnings += [self._traces.problem] if self._traces.problem else []
         warnings += [*doubts, *warnings_of(changes)]
         warnings += [text for it in order.looked.values() for text in it.warnings]
         reply: Reply = {"ok": True, "results": outcomes_of(changes), "warnings": warnings}
@@ -130,12 +138,12 @@ class ManifestReceiver:
         if request.get("tellWork"):
             reply["works"] = works_of(changes)
         if request.get("dryRun"):
-            reply |= self._list_losses(changes)
+            reply |= self._list_losses(request, changes)
         if forecasts:
             reply["planned"] = {key: found.planned for key, found in forecasts.items()}
         return reply
 
-    async def _read_manifests(self, request: Request) -> list[Manifest]:
+    async def read_manifests(self, request: Request) -> list[Manifest]:
         """Returns the manifests of a request, with the fields that users set by hand. Raises
         ManifestErrors with all that is wrong with them, and Refused for objects beyond the caller's
         reach.
@@ -169,7 +177,13 @@ class ManifestReceiver:
         wrong, _ = split_predictions(found, read_allowed(request))
         return error.beside([*wrong, *problems_of(changes, error.sound)])
 
+    def _begin_trace(self, request: Request) -> ApplyTrace | None:
+        if request.get("dryRun"):
+            return None
+        return self._traces.begin_apply(traceparent_in(request), self._state.clock.now_s())
+
     async def set(self, request: Request) -> Reply:
+        trace = self._begin_trace(request)
         ((kind, name, namespace),) = keys_in({"keys": [request.get("key")]})
         refuse_beyond(actor_in(request), [(kind, name, namespace)])
         store = self._state.store
@@ -205,11 +219,13 @@ class ManifestReceiver:
             {},
             order,
             forecasts,
+            trace,
         )
         return {
             "ok": True,
             "results": outcomes_of(changes),
             "warnings": warnings_of(changes),
+            **(self._list_losses(request, changes) if request.get("dryRun") else {}),
         }
 
     async def _prepare_options(
@@ -293,6 +309,7 @@ class ManifestReceiver:
         values: Mapping[str, str],
         options: ApplyOptions,
         forecasts: Mapping[str, CostForecast],
+        trace: ApplyTrace | None,
     ) -> list[Change]:
         """Stores the objects of the request, unless it is a dry run; only then the values of
         secrets are taken over. Proposed again: the store may have changed during the forecast and
@@ -310,16 +327,20 @@ class ManifestReceiver:
         check_expected(request, state.store, changes)
         if not request.get("override"):
             named = {it.key for it in manifests}
-            moved = [it for it in changes if it.outcome == CONFIGURED and it.key in named]
-            if moved:
-                refuse_kept(it.before for it in moved if it.before is not None)
+            taken = [it for it in changes if it.outcome == CONFIGURED and it.key in named]
+            if taken:
+                refuse_kept(it.before for it in taken if it.before is not None)
         if request.get("dryRun"):
             return changes
         if not request.get("yes"):
             consent.check_consent(changes, approved_in(request), now_s)
         changes = with_author(author_in(request), changes)
+        if trace is not None:
+            changes = with_trace(trace.context.header, changes, now_s)
         self._secrets.learn(values)
         store_changes(state.store, changes, now_s)
+        moved = [(it.before, it.after) for it in changes if it.outcome != UNCHANGED]
+        self._traces.record_apply(trace, str(request.get("verb")), moved)
         for change in changes:
             state.poke(change.after.uid)
             nudge_object(state, change.after.uid)
@@ -328,10 +349,10 @@ class ManifestReceiver:
                 nudge_starts(state, reason)
         return changes
 
-    def _list_losses(self, changes: Sequence[Change]) -> Reply:
+    def _list_losses(self, request: Request, changes: Sequence[Change]) -> Reply:
         """Returns the losses that the apply itself would ask about first."""
         try:
-            consent.check_consent(changes, (), self._state.clock.now_s())
+            consent.check_consent(changes, approved_in(request), self._state.clock.now_s())
         except consent.NeedsConsent as error:
             return {"losses": list(error.losses), "hint": error.hint}
         return {}

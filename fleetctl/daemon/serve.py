@@ -15,7 +15,9 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,12 +29,31 @@ from fleetctl.common.state_paths import (
     RESTORED,
     SOCKET,
     SOCKET_PATH_BYTES_MAX,
+    TRACES,
     deny_writes_of_others,
     open_private,
 )
+from fleetctl.common.telemetry import (
+    CLOSE_S,
+    SERVICE,
+    WAITING_MAX,
+    AttributeValue,
+    ExportThread,
+    SpanExport,
+    TelemetrySettings,
+    TraceContext,
+    make_resource,
+    quieten_sdk,
+    read_number,
+    read_settings,
+)
+from fleetctl.common.version import VERSION
 from fleetctl.stores.state_dir import CHANGES_LOST, changes_lost
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk._logs import ReadableLogRecord
+    from opentelemetry.sdk.resources import Resource
+
     from fleetctl.apply.change import Change
     from fleetctl.apply.cost.estimate import CostForecast
     from fleetctl.daemon.api import ControllerApi
@@ -101,6 +122,7 @@ async def _serve_until_stopped(
     from fleetctl.daemon.background_work import sweep_forever
     from fleetctl.engine.execute.retention import Retention
     from fleetctl.engine.execute.secrets import SecretValues
+    from fleetctl.engine.kinds.traces import RunTraces
 
     secrets = SecretValues(store, os.environ)
     engine, accounts = engine_of(home, store, settings, secrets)
@@ -115,6 +137,7 @@ async def _serve_until_stopped(
         forecaster=partial(forecast_of, home, engine.state.providers),
         adopter=OrphanAdopter(engine.state, engine.market, accounts.orphans),
         retention=engine.parts.get(Retention),
+        traces=engine.parts.get(RunTraces),
     )
     start_recovery(home, engine, accounts)
     door = ControllerSocket(home, api)
@@ -166,6 +189,7 @@ def engine_of(
         environ=secrets.value,
     )
     sources = ManifestSources(home)
+    telemetry = read_settings(os.environ)
     engine = Engine(
         store=store,
         providers=accounts.backends,
@@ -182,10 +206,41 @@ def engine_of(
             keeper=GitKeeper(home, store, secrets.resolve),
             cleaner=RetentionCleaner(home),
             send=partial(send_notice, programs=programs),
+            traces=make_span_export(home, store.store_id, telemetry),
         ),
     )
     engines.append(engine)
+    if telemetry.logs:
+        export_logs(engine, secrets)
     return engine, accounts
+
+
+def make_span_export(
+    home: Path,
+    store_id: str,
+    telemetry: TelemetrySettings,
+) -> SpanExport | None:
+    """Returns the sink of spans; None where none was requested. Logs why a requested one sends
+    nothing."""
+    if telemetry.problem:
+        why = {"why": telemetry.problem, "hint": telemetry.hint}
+        log.warning("telemetry is not exported as requested", extra=why)
+    if not telemetry.traces and not telemetry.problem:
+        return None
+    return SpanExport(os.environ, settings=telemetry, instance=store_id, spool=home / TRACES)
+
+
+def export_logs(engine: Engine, secrets: SecretValues) -> None:
+    """Exports the log of this process beside writing it."""
+    from fleetctl.engine.kinds.traces import RunTraces
+
+    handler = OtlpLogHandler(
+        os.environ,
+        instance=engine.state.store.store_id,
+        locate=engine.parts.get(RunTraces).locate,
+        mask=secrets.mask,
+    )
+    logging.getLogger("fleetctl").addHandler(handler)
 
 
 def start_recovery(
@@ -348,13 +403,120 @@ def log_to_stderr() -> None:
     root.propagate = False
 
 
+# Fields of every record; the others are the keys of this one.
+_PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+
 class _KeyValueFormatter(logging.Formatter):
     """Formats the message, then `key=value` for every extra."""
 
-    _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
-
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)
-        extras = [f"{k}={v!r}" for k, v in vars(record).items() if k not in self._PLAIN]
+        extras = [f"{k}={v!r}" for k, v in vars(record).items() if k not in _PLAIN]
         first, newline, rest = text.partition("\n")
         return " ".join([first, *extras]) + newline + rest
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedLog:
+    """A record of a logger, with the span that it belongs to, if any."""
+
+    at_ns: int
+    level: int
+    level_name: str
+    text: str
+    attributes: Mapping[str, AttributeValue]
+    context: TraceContext | None
+
+
+class OtlpLogHandler(logging.Handler):
+    """A handler that exports what it is given. locate: finds the span of a record by its keys.
+    mask: hides values of secrets.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        *,
+        instance: str,
+        locate: Callable[[Mapping[str, object]], TraceContext | None],
+        mask: Callable[[str], str],
+    ) -> None:
+        super().__init__()
+        self._locate, self._mask = locate, mask
+        self._count = 0
+        delay_s = read_number(environ.get("OTEL_BLRP_SCHEDULE_DELAY", ""), 1000.0) / 1000
+        self._thread = ExportThread(
+            "log records",
+            lambda: _LogSender(environ, instance),
+            delay_s=delay_s,
+            waiting_max=WAITING_MAX,
+        )
+
+    def emit(self, record: logging.LogRecord) -> None:
+        keys = {name: it for name, it in vars(record).items() if name not in _PLAIN}
+        attributes: dict[str, AttributeValue] = {
+            name: it if isinstance(it, bool | int | float) else self._mask(str(it))
+            for name, it in keys.items()
+        }
+        attributes["log.logger"] = record.name
+        if record.exc_info and record.exc_info[0] is not None:
+            attributes["exception.type"] = record.exc_info[0].__name__
+        line = ExportedLog(
+            int(record.created * 1_000_000_000),
+            record.levelno,
+            record.levelname,
+            self._mask(record.getMessage()),
+            attributes,
+            self._locate(keys),
+        )
+        self._count += 1
+        self._thread.add({str(self._count): line})
+
+    def close(self) -> None:
+        """Sends what waits, at the end of the process; leaves it after a while."""
+        self._thread.close(CLOSE_S)
+        super().close()
+
+
+class _LogSender:
+    def __init__(self, environ: Mapping[str, str], instance: str) -> None:
+        from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+
+        quieten_sdk()
+        self._exporter = OTLPLogExporter()
+        self._resource = make_resource(environ, instance)
+
+    def send(self, batch: Sequence[ExportedLog]) -> bool:
+        from opentelemetry.sdk._logs.export import LogRecordExportResult
+
+        records = [_to_log_record(it, self._resource) for it in batch]
+        return self._exporter.export(records) is LogRecordExportResult.SUCCESS
+
+    def close(self) -> None:
+        self._exporter.shutdown()
+
+
+def _to_log_record(line: ExportedLog, resource: Resource) -> ReadableLogRecord:
+    from opentelemetry._logs import LogRecord, SeverityNumber
+    from opentelemetry.sdk._logs import ReadableLogRecord
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+    from opentelemetry.trace import TraceFlags
+
+    # DEBUG, INFO, WARN, ERROR and FATAL are 5, 9, 13, 17 and 21 there, and 10 to 50 here.
+    number = SeverityNumber(min(21, max(1, 4 * (line.level // 10) + 1)))
+    context = line.context
+    record = LogRecord(
+        timestamp=line.at_ns,
+        observed_timestamp=time.time_ns(),
+        trace_id=int(context.trace_id, 16) if context is not None else None,
+        span_id=int(context.span_id, 16) if context is not None else None,
+        trace_flags=TraceFlags(TraceFlags.SAMPLED) if context is not None else None,
+        severity_text=line.level_name,
+        severity_number=number,
+        body=line.text,
+        attributes=dict(line.attributes),
+    )
+    return ReadableLogRecord(
+        record, resource, instrumentation_scope=InstrumentationScope(SERVICE, VERSION)
+    )

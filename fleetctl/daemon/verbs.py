@@ -11,7 +11,15 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.ownership import refuse_kept
-from fleetctl.apply.request import Reply, Request, keys_in, list_in, orphan_of, ranges_of
+from fleetctl.apply.request import (
+    Reply,
+    Request,
+    keys_in,
+    list_in,
+    orphan_of,
+    ranges_of,
+    traceparent_in,
+)
 from fleetctl.apply.write import commit
 from fleetctl.apply.write.requeue import RetryChoice, requeue_units
 from fleetctl.apply.write.scheduled import ScheduleMaker, by_hand
@@ -21,6 +29,7 @@ from fleetctl.controllers.trials.prior import AWAITS_PRIOR
 from fleetctl.controllers.trials.winner import AWAITS_BEST
 from fleetctl.daemon.adopt import OrphanAdopter
 from fleetctl.engine.capacity.price_book import asset_provider
+from fleetctl.engine.kinds.traces import RunTraces
 from fleetctl.engine.shared.due_queue import Key, key_of
 from fleetctl.manifest.files.patience import call_in_file_thread
 from fleetctl.specs.kinds.registry import KINDS, parse_spec
@@ -29,6 +38,7 @@ from fleetctl.tracking.annotations import ORIGIN, SCHEDULED_BY
 from fleetctl.tracking.manifest_sources import source_of
 
 if TYPE_CHECKING:
+    from fleetctl.controllers.model import Resource
     from fleetctl.engine.shared.engine_state import EngineState
     from fleetctl.tracking.track import Track
 
@@ -39,11 +49,18 @@ WAITING_TOLD_MAX = 5
 
 
 class RequestVerbs:
-    """The verbs. adopter: None = no sandbox can be adopted."""
+    """The verbs. adopter: None = no sandbox can be adopted. traces: None = no retry is traced."""
 
-    def __init__(self, state: EngineState, adopter: OrphanAdopter | None = None) -> None:
+    def __init__(
+        self,
+        state: EngineState,
+        adopter: OrphanAdopter | None = None,
+        *,
+        traces: RunTraces | None = None,
+    ) -> None:
         self._state = state
         self._adopter = adopter
+        self._traces = RunTraces(state, sink=None) if traces is None else traces
 
     async def delete(self, request: Request) -> Reply:
         results = []
@@ -56,16 +73,14 @@ class RequestVerbs:
             rows = [commit.find_object(store, *wanted) for wanted in keys]
             if not request.get("override"):
                 refuse_kept(rows)
-        waiting = {wanted: self._list_waiting(wanted, keys) for wanted in keys}
+        waiting = {wanted: self.describe_waiting(wanted, keys) for wanted in keys}
         orphans = request.get("cascade") == "orphan"
         now_s = self._state.clock.now_s()
         uids = commit.delete_objects(store, keys, now_s, orphans=orphans)
         for wanted, uid in zip(keys, uids, strict=True):
             self._state.poke(uid)
-            message = _describe_waiting(waiting[wanted])
-            results.append(
-                {"key": object_key(*wanted), "outcome": "deleted", "message": message, "uid": uid}
-            )
+            key, message = object_key(*wanted), waiting[wanted]
+            results.append({"key": key, "outcome": "deleted", "message": message, "uid": uid})
         return {"ok": True, "results": [*results, *refused]}
 
     def _allowed(self, keys: Sequence[Key], *, override: bool) -> tuple[list[Key], list[Reply]]:
@@ -89,6 +104,10 @@ class RequestVerbs:
             else:
                 found.append(wanted)
         return found, refused
+
+    def describe_waiting(self, wanted: Key, leaving: Sequence[Key]) -> str:
+        """Returns a sentence on the objects that wait for this one and stay; empty for none."""
+        return _describe_waiting(self._list_waiting(wanted, leaving))
 
     def _list_waiting(self, wanted: Key, leaving: Sequence[Key]) -> list[str]:
         """Returns keys of the objects that wait for this one and stay."""
@@ -204,6 +223,7 @@ class RequestVerbs:
         which = request.get("which")
         if which not in ("failed", "index", "from", "all", "rerun"):
             raise UsageError("a retry needs `which`: failed, index, from, all or rerun")
+        trace = self._traces.begin_apply(traceparent_in(request), self._state.clock.now_s())
         choice = RetryChoice(
             which,
             ranges_of(list_in(request, "indexes")) if "indexes" in request else (),
@@ -211,10 +231,14 @@ class RequestVerbs:
             names=tuple(map(str, list_in(request, "names"))) if "names" in request else (),
             only=request.get("only") is True,
             approved=request.get("yes") is True,
+            traceparent="" if trace is None else trace.context.header,
         )
         results = []
+        changed: list[tuple[Resource | None, Resource]] = []
+        resources = self._state.store.resources
         for kind, name, namespace in keys_in(request):
             now_s = self._state.clock.now_s()
+            before = resources.get(kind, name, namespace)
             done = requeue_units(
                 self._state.store,
                 kind,
@@ -232,6 +256,10 @@ class RequestVerbs:
                     "sourceMoved": await self._source_moved(kind, name, namespace),
                 }
             )
+            after = resources.get(kind, name, namespace)
+            if before is not None and after is not None and after.version != before.version:
+                changed.append((before, after))
+        self._traces.record_apply(trace, "retry", changed)
         self._state.inbox.wake()
         return {"ok": True, "results": results}
 

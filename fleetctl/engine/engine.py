@@ -35,7 +35,7 @@ from fleetctl.engine.kinds.endpoints.endpoints import Endpoints
 from fleetctl.engine.kinds.notices import SendNotice
 from fleetctl.engine.kinds.schedules import ObjectMaker
 from fleetctl.engine.kinds.source_status import SourceKeeper
-from fleetctl.engine.money.ledger import RunCharges
+from fleetctl.engine.kinds.traces import Telemetry
 from fleetctl.engine.observe.intake import Intake, ReplyHandler
 from fleetctl.engine.observe.observations import Observations
 from fleetctl.engine.observe.provider_health import ProviderHealth, watch_reachability
@@ -73,7 +73,7 @@ class EngineServices:
     """wandb: connects to W&B's service, for sweeps of an account. gateway: of model endpoints.
     maker: stores what schedules request. keeper: fetches and stores the commits of Sources. backup:
     writes one. cleaner: deletes finished work on this machine's disk. send: sends to a sink of
-    notices, which wait for an engine that can.
+    notices, which wait for an engine that can. traces: takes spans.
     """
 
     wandb: WandbConnect | None = None
@@ -83,6 +83,7 @@ class EngineServices:
     backup: Make | None = None
     cleaner: RetentionCleaner | None = None
     send: SendNotice | None = None
+    traces: Telemetry | None = None
 
 
 NOTHING = EngineServices()
@@ -141,6 +142,7 @@ class Engine:
             exceeded=self._admission.exceeded,
             secrets=secrets,
             join=self.parts.get(Endpoints).join,
+            parts=self.parts,
         )
         self._leftovers = Leftovers(
             backend=state.providers.get,
@@ -153,7 +155,7 @@ class Engine:
         """Wires the deciding parts: each part receives its collaborators, and none knows the
         engine.
         """
-        records = Records(state, self.parts.get(RunCharges))
+        records = Records(state, self.parts)
         reading = WorkLoader(state, look=self.watcher.look)
         answers = ReplyHandler(
             state,
@@ -364,6 +366,7 @@ class PartRow(NamedTuple):
 
 PART_ORDER = (
     PartRow("fleetctl.engine.money.ledger:RunCharges", "Budgets count its entries"),
+    PartRow("fleetctl.engine.kinds.traces:RunTraces", "Endpoints name the spans of their callers"),
     PartRow("Provider", "capacity is counted before money: a full provider spends none"),
     PartRow("Budget", "accounts are counted before the objects that they pay for"),
     PartRow("Function", "asks Budgets whether its containers are paid for"),

@@ -114,6 +114,8 @@ class Ticks:
         self._state.figures.tick_s += committed_at_s - now_s
         self._state.figures.commit_s += committed_at_s - decided_at_s
         self._state.events.clear()
+        for part in self._parts.awake("committed"):
+            part.committed()
         begins, self._records.begins = self._records.begins, set()
         for uid in dict.fromkeys([*done, *sorted(begins)]):
             self._drive(uid, now_s)

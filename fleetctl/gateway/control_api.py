@@ -222,6 +222,7 @@ def _read_grant(row: Mapping[str, Any]) -> CallerGrant:
         f"{row['namespace']}/{row['object']}",
         row["namespace"],
         tuple(row["endpoints"]),
+        row.get("traceparent", ""),
     )
 
 

@@ -45,6 +45,7 @@ class CallerGrant:
     owner: str  # namespace/object: whose turn it is
     namespace: str
     endpoints: tuple[str, ...]
+    traceparent: str = ""  # of the run's attempt
 
 
 @dataclass(eq=False, slots=True)

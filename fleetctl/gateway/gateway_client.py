@@ -77,6 +77,7 @@ class EndpointGrant:
     object: str
     namespace: str
     endpoints: tuple[str, ...]
+    traceparent: str = ""  # of the run's attempt; empty without a trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +245,7 @@ class GatewayProcess:
         except OSError as error:
             message = f"the gateway of endpoints has no directory: {error.strerror}"
             raise Unavailable(message, reason=NOT_READY) from error
-        names = [it for it in os.environ if it in _PASSED or it.startswith("PYTHON")]
+        names = [it for it in os.environ if it in _PASSED or it.startswith(("PYTHON", "OTEL_"))]
         try:
             # -P: the directory that it starts in must not shadow modules of ours.
             self._child = subprocess.Popen(

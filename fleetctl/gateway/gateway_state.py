@@ -11,6 +11,7 @@ from aiohttp import ClientSession
 
 from fleetctl.gateway.answer_log import AnswerCache, AnswerLog
 from fleetctl.gateway.call_ledger import Batch, CallLedger, ChangeSignal, UsageKey
+from fleetctl.gateway.call_spans import CallSpans
 from fleetctl.gateway.endpoints import CallerGrant, CallTimes, GatewayEndpoint
 from fleetctl.gateway.gateway_client import SharedCap
 from fleetctl.gateway.numbered_calls import NumberedCalls
@@ -26,7 +27,8 @@ class GatewayState:
     granted: set once the controller has sent grants and endpoints. money: fires when a cap or a
     hold under it changes. answers: of rows in batches, kept until their callers return. batches:
     batches that servers work on, by tag. gathering: rows that wait for others, by namespace and
-    name of their endpoint. leaving: the process ends once no batch is under way.
+    name of their endpoint. leaving: the process ends once no batch is under way. spans: of calls;
+    None where none are exported.
     """
 
     key: bytes = field(repr=False)
@@ -36,6 +38,7 @@ class GatewayState:
     answers: AnswerLog
     client: ClientSession
     ended: asyncio.Event
+    spans: CallSpans | None = None
     endpoints: dict[tuple[str, str], GatewayEndpoint] = field(
         default_factory=dict
     )  # namespace, name

@@ -11,10 +11,19 @@ from pathlib import Path
 from aiohttp import ClientSession, DummyCookieJar, web
 
 from fleetctl.common.event_loop import cancel_tasks
-from fleetctl.gateway.answer_log import BATCH_BYTES_MAX, KEPT_BATCH_S, AnswerCache, AnswerLog
+from fleetctl.common.telemetry import CLOSE_S, SpanExport, read_settings
+from fleetctl.gateway.answer_log import (
+    BATCH_BYTES_MAX,
+    KEPT_BATCH_S,
+    TOKENS,
+    USD,
+    AnswerCache,
+    AnswerLog,
+)
 from fleetctl.gateway.asking.call_attempt import AttemptConnector
 from fleetctl.gateway.batching.batcher import Batcher
 from fleetctl.gateway.call_ledger import CallLedger
+from fleetctl.gateway.call_spans import CallSpans
 from fleetctl.gateway.control_api import control_app
 from fleetctl.gateway.data.entrance import Entrance
 from fleetctl.gateway.data.task_api import data_app
@@ -43,6 +52,7 @@ async def serve_gateway(directory: Path, ended: asyncio.Event) -> AsyncIterator[
     cache = AnswerCache(directory / "cache.db")
     path = directory / "answers.db"
     answers = AnswerLog(path, kept_s=KEPT_BATCH_S, bytes_max=BATCH_BYTES_MAX)
+    spans = _make_spans()
     state = GatewayState(
         _load_key(directory),
         ledger,
@@ -51,6 +61,7 @@ async def serve_gateway(directory: Path, ended: asyncio.Event) -> AsyncIterator[
         answers,
         client,
         ended,
+        spans,
     )
     batcher = Batcher(state)
     data = _make_runner(data_app(state, batcher))
@@ -69,6 +80,16 @@ async def serve_gateway(directory: Path, ended: asyncio.Event) -> AsyncIterator[
         ledger.close()
         kept.close()
         answers.close()
+        if spans is not None:
+            await asyncio.to_thread(spans.close, CLOSE_S)
+
+
+def _make_spans() -> CallSpans | None:
+    settings = read_settings(os.environ)
+    if not settings.traces:
+        return None
+    export = SpanExport(os.environ, settings=settings, instance=f"gateway-{os.getpid()}")
+    return CallSpans(export, os.environ, usage=TOKENS, cost=USD)
 
 
 def _make_runner(app: web.Application) -> web.AppRunner:

@@ -45,6 +45,8 @@ REASON_CHARACTERS_MAX = 64
 MESSAGE_CHARACTERS_MAX = 4096
 RESULT_INVALID = "ResultInvalid"  # the reason of a run whose result cannot be kept whole
 
+LOAD_FIRST_S = 15.0
+
 METRICS = "metrics.jsonl"
 RESULT = "result.json"
 
@@ -100,6 +102,8 @@ class RunReports:
         self._files = files
         self._metrics: Optional[results.MetricLines] = None  # of its file, once there is one
         self._pace: Optional[pace.Pace] = None
+        self._load: Optional[pace.Load] = None  # from its first sample on
+        self._begun_s = time.monotonic()
         self._output_bytes = 0
         self._listener: Optional[Callable[[bytes], None]] = None  # of its output
 
@@ -196,6 +200,18 @@ class RunReports:
     def copies(self) -> bool:
         """Returns whether a checkpoint is still being copied, once the program has ended."""
         return self.checkpoints is not None and self.checkpoints.copies(self.journal)
+
+    @property
+    def load_due(self) -> bool:
+        """Returns whether a sample of its processes is due. A run of some seconds has none."""
+        if self._load is None:
+            return time.monotonic() - self._begun_s >= LOAD_FIRST_S
+        return self._load.is_due()
+
+    def note_load(self, pids: Iterable[int]) -> bool:
+        """Samples the processes of the run; returns whether the journal gained a line."""
+        self._load = self._load or pace.Load(self._begun_s)
+        return self._load.take(pids, self.journal)
 
     def ends_in_s(self, pids: Callable[[], Iterable[int]]) -> Optional[float]:
         """Returns seconds until a task that hangs is to be ended, once; None while it makes

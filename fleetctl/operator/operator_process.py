@@ -41,6 +41,7 @@ from fleetctl.engine.execute.retention import Retention
 from fleetctl.engine.execute.secrets import AllowList, Names, SecretValues
 from fleetctl.engine.shared.engine_state import EngineState
 from fleetctl.kubernetes.connection import ApiConnection, connect_cluster
+from fleetctl.operator.cluster_requests import ClusterRequests
 from fleetctl.operator.elector import DURATION_S, Elector, times_of
 from fleetctl.operator.metrics import (
     METRICS,
@@ -248,6 +249,25 @@ async def _run_engine(
     adopter = OrphanAdopter(engine.state, engine.market, accounts.orphans)
     start_recovery(home, engine, accounts)
     receiver = ManifestReceiver(engine.state, engine.market, values, forecaster)
+    applier = Applier(receiver, options.local_means)
+    verbs = RequestVerbs(engine.state, adopter)
+    mirror = ResourceMirror(
+        connection,
+        state=engine.state,
+        applier=applier,
+        verbs=verbs,
+        leads=elector.leads,
+        namespace=options.watch,
+    )
+    through = ClusterRequests(
+        connection,
+        store,
+        receiver=receiver,
+        verbs=verbs,
+        mirror=mirror,
+        applier=applier,
+        watch=options.watch,
+    )
     api = ControllerApi(
         engine.state,
         engine.market,
@@ -256,17 +276,10 @@ async def _run_engine(
         forecaster=forecaster,
         adopter=adopter,
         retention=engine.parts.get(Retention),
+        replaced=through.handlers(),
     )
     door = ControllerSocket(home, api)
     await door.open()
-    mirror = ResourceMirror(
-        connection,
-        state=engine.state,
-        applier=Applier(receiver, options.local_means),
-        verbs=RequestVerbs(engine.state, adopter),
-        leads=elector.leads,
-        namespace=options.watch,
-    )
     replica.state = engine.state
     replica.mirror = mirror
     helpers = [

@@ -30,6 +30,7 @@ from fleetctl.server.callers import ListenAddress, PeerUser, TokenIssuer
 from fleetctl.server.page_data import page_routes
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
     from uvicorn.config import Config
     from uvicorn.server import ServerState
 
@@ -56,6 +57,27 @@ def serve_api(
 ) -> int:
     """Serves. listens: with the port 0 for a free one. say: gets the address, the first line of
     output. Raises Refused for an address that others reach without TLS or a proxy."""
+
+    def make(found: ListenAddress) -> ASGIApp:
+        return make_app(home, found, page_routes(), webhook_secret, issued)
+
+    return serve_application(
+        home, listens, make, cert=cert, key=key, sockets=True, announce=lambda it: say(it.url)
+    )
+
+
+def serve_application(
+    home: Path,
+    listens: ListenAddress,
+    make: Callable[[ListenAddress], ASGIApp],
+    *,
+    cert: str,
+    key: str,
+    sockets: bool,
+    announce: Callable[[ListenAddress], None],
+) -> int:
+    """Serves an application over a state directory until a signal ends it. make: gets the address
+    with the port that was found. sockets: it has websockets. Raises as serve_api."""
     refuse_foreign(home)
     deny_writes_of_others()
     if not (listens.loopback or listens.tls or listens.behind_proxy):
@@ -65,11 +87,11 @@ def serve_api(
         )
     raise_file_limit()
     listener = _bind_socket(listens.host, listens.port)
-    listens = listens._replace(port=listener.getsockname()[1])
+    found = listens._replace(port=listener.getsockname()[1])
     config = uvicorn.Config(
-        make_app(home, listens, page_routes(), webhook_secret, issued),
+        make(found),
         http=GuardedConnection,
-        ws="wsproto",
+        ws="wsproto" if sockets else "none",
         ws_max_size=MESSAGE_BYTES_MAX,
         ws_per_message_deflate=False,  # a few bytes could become many here
         ws_ping_timeout=None,  # a reader that a user has paused answers no ping
@@ -88,7 +110,7 @@ def serve_api(
     )
     _load_tls(config, cert, key)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    server = _AnnouncedServer(config, lambda: say(listens.url))
+    server = _AnnouncedServer(config, lambda: announce(found))
     server.run(sockets=[listener])
     return 0 if server.started else 1
 

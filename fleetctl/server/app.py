@@ -402,6 +402,18 @@ ROUTES = (
         ),
     ),
     ApiRoute(
+        "GET", "plots", page_data.compare_plots,
+        "The metrics of several objects in one chart, as an SVG; their curves and metrics.",
+        parameters=(
+            NAMESPACE,
+            QueryParameter(
+                "runs", "With commas: `KIND/NAME`, or `KIND/NAME@NAMESPACE:0-3` for some tasks."
+            ),
+            QueryParameter("metric", "A metric; default the first few that were reported."),
+            QueryParameter("x", "The axis: `step` (default), or `time`."),
+        ),
+    ),
+    ApiRoute(
         "GET", "{plural}", list_or_watch, "The objects of a kind, or their changes.",
         parameters=LIST,
     ),

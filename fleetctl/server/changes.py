@@ -23,8 +23,13 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from fleetctl.common.errors import Refused, UsageError
-from fleetctl.daemon.client.socket_client import results_of
+from fleetctl.common.errors import Unavailable, UsageError
+from fleetctl.daemon.client.socket_client import (
+    THROUGH_CLUSTER,
+    NotRunning,
+    results_of,
+    send_request,
+)
 from fleetctl.daemon.client.spawn import request_or_start
 from fleetctl.notices.send import split_repository
 from fleetctl.providers.paths import serves_cluster
@@ -271,20 +276,32 @@ async def _check_deletion(
 
 
 async def _send_message(call: ApiCall, message: Mapping[str, object]) -> dict[str, object]:
-    if serves_cluster(call.parts.home):
-        raise Refused(
-            "objects of an operator are custom resources, and are changed in the cluster",
-            hint="`kubectl apply`, `kubectl patch` or `kubectl delete`; here they are read",
-        )
     actor = {
         "user": call.caller.user,
         "role": call.caller.role,
         "namespace": call.caller.namespace,
     }
     ours = not call.caller.token  # the machine's own user may do all that the verbs may
+    caller = call.request.headers.get("traceparent", "")
+    message = {**message, "traceparent": caller}  # not the one of the server's own environment
     whole = {**message, "agent": call.caller.agent, **({} if ours else {"actor": actor})}
+    send = request_or_start
+    if serves_cluster(call.parts.home):
+        whole[THROUGH_CLUSTER], send = True, _request_operator
     with call.parts.metrics.time_request(str(message["verb"])):
-        return await asyncio.to_thread(request_or_start, call.parts.home, whole)
+        return await asyncio.to_thread(send, call.parts.home, whole)
+
+
+def _request_operator(home: Path, message: Mapping[str, object]) -> dict[str, object]:
+    """Returns the reply of the operator that leads. None is started here: its rights in the cluster
+    are not this process's."""
+    try:
+        return send_request(home, message)
+    except NotRunning:
+        raise Unavailable(
+            "no operator leads on this state now, so nothing can be changed",
+            hint="`kubectl get pods -n fleetctl`; another replica leads within seconds",
+        ) from None
 
 
 async def _build_response(

@@ -47,7 +47,7 @@ HEADERS = (
     ),
 )
 HSTS = (b"strict-transport-security", b"max-age=31536000")
-_CHANGES = ("POST", "PUT", "PATCH", "DELETE")
+_WITH_BODY = ("POST", "PUT", "PATCH")  # a page of another site sends no DELETE without asking
 _DATA = ("/api/", "/metrics")  # no link of another site opens these
 UPLOAD_SORT, UPLOAD_PATH = "application/octet-stream", "/api/v1/uploads/contents"
 _PROBES = ("/healthz", "/readyz")
@@ -172,7 +172,7 @@ class RequestGuard:
         )
         if site not in ("none", "same-origin") and not (opens_page and scope["method"] == "GET"):
             raise HttpError(403, "a page of another site must not use this server")
-        if scope.get("method", "GET") not in _CHANGES:
+        if scope.get("method", "GET") not in _WITH_BODY:
             return
         sort = headers.get("content-type", "").partition(";")[0].strip().lower()
         # A form of another site can send these two without asking the server first, and no JSON.

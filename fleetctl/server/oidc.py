@@ -18,7 +18,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -78,10 +78,12 @@ class OidcRule(OidcPart):
 
 
 class OidcConfig(OidcPart):
-    """The file of `--oidc`. user: the claim with the name that the audit and objects show."""
+    """The file of `--oidc`. user: the claim with the name that the audit and objects show.
+    mcp_audience: of tokens for `fleetctl mcp --http`; empty: the address of that resource."""
 
     issuer: Text
     audience: Text
+    mcp_audience: Annotated[str, Field(alias="mcpAudience")] = ""
     user: Text = "sub"
     rules: Annotated[tuple[OidcRule, ...], Field(min_length=1)]
 
@@ -121,8 +123,10 @@ def _check_address(url: str, where: str) -> None:
 class OidcCheck:
     """A check of the tokens of one issuer. One for a server; its methods may run in any thread."""
 
-    def __init__(self, config: OidcConfig) -> None:
+    def __init__(self, config: OidcConfig, audiences: Sequence[str] = ()) -> None:
+        """audiences: a token must be for one of them; empty: for the file's `audience`."""
         self._config = config
+        self._audiences = list(audiences) or [config.audience]
         self._lock = threading.Lock()
         self._keys: dict[str, jwt.PyJWK] = {}
         self._fetched_s = self._tried_s = float("-inf")
@@ -159,7 +163,7 @@ class OidcCheck:
                 text,
                 key.key,
                 algorithms=[algorithm],
-                audience=self._config.audience,
+                audience=self._audiences,
                 issuer=self._config.issuer,
                 leeway=SKEW_S,
                 options={"require": list(REQUIRED)},

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,13 +21,26 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from fleetctl.common.errors import NotFound, UsageError
+from fleetctl.server.callers import VIEWER
 from fleetctl.server.reads import find_working
 from fleetctl.server.route_table import ApiCall
+from fleetctl.specs.kinds.registry import KINDS
+from fleetctl.views.kinds import kind_of, target_of
+from fleetctl.views.objects import View
 from fleetctl.views.plotting.charts import Chart, EmptyChart
-from fleetctl.views.plotting.gather import ChartRequest, gather_charts
-from fleetctl.views.plotting.writers.svg import chart_file
+from fleetctl.views.plotting.curves import STEP, TIME
+from fleetctl.views.plotting.gather import (
+    ChartRequest,
+    CurveOffer,
+    draw_curves,
+    gather_charts,
+    gather_system,
+    list_curves,
+)
+from fleetctl.views.plotting.writers.svg import STYLE, chart_file
 from fleetctl.views.spending import open_asking, query_live, query_spent
-from fleetctl.views.store_reading import StoreReading
+from fleetctl.views.store_reading import StoreReading, must_find
 from fleetctl.views.tasks import with_queued
 
 DAY_S = 86_400
@@ -46,6 +60,15 @@ LETTERS = {
 }
 NOT_BEGUN = "q"
 
+# Of a comparison. A drawing distinguishes eight curves; the others are there to be chosen.
+RUNS_MAX = 32
+METRICS_MAX = 8
+TASKS_MAX = 10_000  # of one entry
+REPORTS_MAX = 200_000  # in memory for one request, some 20 MB
+RUN_ENTRY = re.compile(
+    r"(?:([\w.-]{1,63})/)?([\w.-]{1,253})(?:@([\w.-]{1,63}))?(?::(\d{1,9})(?:-(\d{1,9}))?)?"
+)
+
 ROOT = Path(__file__).parent / "page"
 DOCUMENT = "index.html"
 TYPES = {
@@ -54,7 +77,8 @@ TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-VIEWS = ("/", "/objects", "/objects/{rest:path}", "/events", "/plan")
+VIEWS = ("/", "/objects", "/objects/{rest:path}", "/compare", "/events", "/plan")
+CHART_FILES = (STYLE, STYLE.with_name("chart.js"))  # the same as in a file of `plot -o html`
 
 
 async def list_namespaces(call: ApiCall) -> Mapping[str, object]:
@@ -95,10 +119,93 @@ async def list_plots(call: ApiCall) -> Mapping[str, object]:
 
     def read(reading: StoreReading) -> Mapping[str, object]:
         seen = find_working(call, reading)
-        charts = gather_charts([seen], ChartRequest((), (), None, "step"), reading)
-        return {"items": [_draw_chart(chart) for chart in charts]}
+        charts = gather_charts([seen], ChartRequest(rows_max=REPORTS_MAX), reading)
+        return {
+            "items": [_draw_chart(chart) for chart in charts],
+            "system": [_draw_chart(chart) for chart in gather_system([seen], reading)],
+        }
 
     return await call.parts.readers.read(read)
+
+
+async def compare_plots(call: ApiCall) -> Mapping[str, object]:
+    """Draws the metrics of several objects in one chart a metric, as `fleetctl plot A B` does."""
+    entries = [it for it in call.text("runs").split(",") if it]
+    metrics = tuple(dict.fromkeys(filter(None, call.request.query_params.getlist("metric"))))
+    over = call.text("x") or STEP
+    if not 0 < len(entries) <= RUNS_MAX:
+        raise UsageError(
+            f"`runs` must name 1 to {RUNS_MAX} objects, with commas between them",
+            hint="runs=trainingrun/a,trainingrun/b:0-3",
+        )
+    if over not in (STEP, TIME) or len(metrics) > METRICS_MAX:
+        raise UsageError(f"`x` must be {STEP} or {TIME}, and `metric` at most {METRICS_MAX} names")
+
+    def read(reading: StoreReading) -> Mapping[str, object]:
+        views: dict[str, View] = {}
+        picks: dict[str, set[int]] = {}
+        for text in entries:
+            seen, indexes = _find_run(call, text, reading)
+            uid = seen.resource.uid
+            # An entry without indexes means all units, also beside one that has some.
+            if indexes is None or (uid in views and uid not in picks):
+                picks.pop(uid, None)
+            else:
+                picks.setdefault(uid, set()).update(indexes)
+            views[uid] = seen
+        asked = ChartRequest(
+            metrics=metrics, over=over, picks=picks, rows_max=REPORTS_MAX, indexes=None
+        )
+        offers, names = list_curves(list(views.values()), asked, reading)
+        charts = draw_curves(list(views.values()), asked, reading)
+        return {
+            "items": [_draw_chart(chart) for chart in charts],
+            "system": [
+                _draw_chart(chart) for chart in gather_system(list(views.values()), reading)
+            ],
+            "curves": [_offer_document(it) for it in offers],
+            "metrics": names,
+        }
+
+    return await call.parts.readers.read(read)
+
+
+def _offer_document(offer: CurveOffer) -> Mapping[str, object]:
+    row = offer.seen.resource
+    return {
+        "kind": row.kind,
+        "name": row.name,
+        "namespace": row.namespace,
+        "index": offer.task,
+        "unit": offer.unit,
+        "picked": offer.picked,
+    }
+
+
+def _find_run(call: ApiCall, text: str, reading: StoreReading) -> tuple[View, range | None]:
+    """Returns (an object, the tasks of it that are meant; None for all) of an entry of `runs`:
+    `KIND/NAME@NAMESPACE:INDEXES`, of which NAME alone is enough. Raises UsageError or NotFound."""
+    found = RUN_ENTRY.fullmatch(text)
+    if found is None:
+        raise UsageError(
+            f"`{text[:80]}` is no entry of `runs`",
+            hint="write KIND/NAME, or KIND/NAME@NAMESPACE:0-3",
+        )
+    word, name, namespace, first, last = found.groups()
+    within = namespace or call.namespace
+    kinds = [kind_of(word)] if word else [it for it in KINDS.values() if it.runs]
+    targets = [target_of(kind, name, within) for kind in kinds]
+    for one in targets:
+        call.caller.require_kind(one.kind, VIEWER, within)
+    seen = next(filter(None, (reading.find(it) for it in targets)), None)
+    if seen is None:
+        seen = must_find(targets[0], reading)
+    if not seen.kind.runs:
+        raise NotFound(f"a {seen.kind.name} runs no work")
+    if first is None:
+        return seen, None
+    begin = int(first)
+    return seen, range(begin, min(int(last or first), begin + TASKS_MAX) + 1)
 
 
 def _draw_chart(chart: Chart) -> Mapping[str, object]:
@@ -137,7 +244,8 @@ class PageFile(NamedTuple):
 
 def page_routes() -> list[BaseRoute]:
     """Returns the routes of the page. Reads its files once."""
-    files = {path.name: _read_file(path) for path in ROOT.iterdir() if path.suffix in TYPES}
+    paths = [path for path in ROOT.iterdir() if path.suffix in TYPES]
+    files = {path.name: _read_file(path) for path in [*paths, *CHART_FILES]}
 
     async def show_view(request: Request) -> Response:
         return _serve_file(request, files[DOCUMENT])

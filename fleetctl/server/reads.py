@@ -373,6 +373,7 @@ QUERIES = {
     "run": RowQuery(_check_run),
     "owner_of": RowQuery(_check_run),
     "metrics": RowQuery(_check_run),
+    "samples": RowQuery(_check_run),
     "checkpoints": RowQuery(_check_uid),
     "resumed_steps": RowQuery(_check_uid),
     "metric_ends": RowQuery(_check_run),

@@ -66,8 +66,12 @@ RECONCILE = "fleetctl.dev/reconcile"
 APPROVED = "fleetctl.dev/approved-revision"
 # The fields that a user set by hand and that no file had; see by_hand.py.
 FIELDS = "fleetctl.dev/fields"
+# The traces that the object's runs belong to; see note_trace.
+TRACES = "fleetctl.dev/traces"
 # The label that ties an object to the files that it came from, as kubectl's part-of label does.
 APPLYSET = "fleetctl.dev/applyset"
+
+TRACES_KEPT_MAX = 8  # of an object: one for each apply that changed it
 
 # The facts on a source; they are removed when the source becomes another.
 OF_SOURCE = (REVISION, COPY, APART, BESIDE, ORIGIN)
@@ -99,6 +103,7 @@ NOTES = (
     ROLLOUT,
     SCHEDULED_AT,
     SCHEDULED_BY,
+    TRACES,
     WANDB,
 )
 
@@ -203,3 +208,32 @@ def notes_of(found: SweepWinner) -> dict[str, str]:
     if found.command:
         return {**notes, COMMAND: canonical_json(list(found.command))}
     return notes
+
+
+def note_trace(
+    annotations: Mapping[str, str],
+    traceparent: str,
+    now_s: float,
+) -> dict[str, str]:
+    """Returns the annotations with one more trace: runs that begin from now on belong to it."""
+    kept = [*_read_traces(annotations), (now_s, traceparent)][-TRACES_KEPT_MAX:]
+    return {**annotations, TRACES: json.dumps(kept, separators=(",", ":"))}
+
+
+def find_trace(annotations: Mapping[str, str], began_at_s: float) -> tuple[float, str] | None:
+    """Returns since when the object belongs to the trace of a run that began then, and its
+    traceparent; None for an object that no traced apply changed."""
+    known = _read_traces(annotations)
+    fitting = [it for it in known if it[0] <= began_at_s] or known[:1]
+    return fitting[-1] if fitting else None
+
+
+def _read_traces(annotations: Mapping[str, str]) -> list[tuple[float, str]]:
+    """Reads the note; a foreign text is ignored."""
+    text = annotations.get(TRACES)
+    if not text:
+        return []
+    try:
+        return [(float(since_s), str(traceparent)) for since_s, traceparent in json.loads(text)]
+    except (TypeError, ValueError):
+        return []

@@ -11,7 +11,11 @@ from fleetctl.controllers.history.curves import MetricCurves
 from fleetctl.controllers.history.facts import Score
 from fleetctl.controllers.history.history import History, ReplayedRun, replay_runs
 from fleetctl.controllers.history.retry_limits import rolls_over
-from fleetctl.controllers.kinds.registry import CONTROLLERS, UnreadableController
+from fleetctl.controllers.kinds.registry import (
+    CONTROLLERS,
+    UnreadableController,
+    choose_controller,
+)
 from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState
 from fleetctl.controllers.planning.kind_controller import KindController, is_outdated, is_superseded
 from fleetctl.specs.kinds.registry import parse_spec
@@ -44,7 +48,7 @@ def load_work(
         # An unreadable object can still be deleted (I23).
         controller: KindController = UnreadableController()
     else:
-        make = CONTROLLERS.get(resource.kind)
+        make = choose_controller(resource.kind, track.spec)
         if make is None:
             return None
         allocated: dict[str, int] = {}

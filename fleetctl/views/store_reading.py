@@ -226,6 +226,10 @@ class StoreReading:
         """Yields a run's metrics, in its order; streams."""
         return self._reader.metrics(run)
 
+    def samples(self, run: str) -> Iterator[MetricRow]:
+        """Yields the samples of a run's machine, in their order; streams."""
+        return self._reader.samples(run)
+
     def events(
         self,
         seen: View | None = None,

@@ -117,7 +117,7 @@ class ParamsFrom(Spec):
 
 
 # Fields of a GangTemplate that a manifest has beside its template.
-BESIDE_TEMPLATE = ("nodes", "ray", "rdma")
+BESIDE_TEMPLATE = ("nodes", "ray", "rdma", "groups")
 
 
 @dataclass(frozen=True, slots=True)

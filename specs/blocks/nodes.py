@@ -152,6 +152,7 @@ class GangTemplate(Template):
     )
     ray: Ray = Field(default=NO_RAY, description="Its Ray cluster; default none.")
     rdma: Bool = Field(default=False, description="Whether RDMA joins the nodes; default false.")
+    grouped: Bool = Field(default=False, description="Whether it is a group's; default false.")
 
     @property
     def needs_python(self) -> bool:
@@ -166,9 +167,12 @@ def with_nodes(
     ray: Ray,
     *,
     rdma: bool = False,
+    grouped: bool = False,
 ) -> Template:
-    """Returns the template for this number of nodes; unchanged if the nodes need no setting."""
-    if nodes == ONE and not ray.enabled:
+    """Returns the template for this number of nodes; unchanged if the nodes need no setting.
+    grouped: they are a group of a run, whose other groups they know.
+    """
+    if nodes == ONE and not ray.enabled and not grouped:
         return template
     values = {name: getattr(template, name) for name in type(template).model_fields}
     return GangTemplate.model_construct(
@@ -177,6 +181,7 @@ def with_nodes(
         proc_per_node=procs,
         ray=ray,
         rdma=rdma,
+        grouped=grouped,
     )
 
 
@@ -227,6 +232,11 @@ def unfit_for_address(template: Template) -> str:
         ),
     )
     return next((why for fails, why in rules if fails), "")
+
+
+def is_grouped(template: Template) -> bool:
+    """Returns True for the template of a group of a run."""
+    return isinstance(template, GangTemplate) and template.grouped
 
 
 def rdma_of(template: Template) -> bool:

@@ -165,6 +165,7 @@ KINDS: dict[str, Kind] = {
             *WORK_BEGIN,
             DescribeField("Params", "params_lines"),
             DescribeField("Stage", "stage_lines"),
+            DescribeField("Groups", "groups_lines"),
             *WORK_END,
         ),
     ),

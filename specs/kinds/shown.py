@@ -72,6 +72,7 @@ WORK_BEGIN = (
 WORK_END = (
     DescribeField("Nodes", "nodes_lines"),
     DescribeField("GPUs", "gpus_lines"),
+    DescribeField("Load", "load_lines"),
     DescribeField("Checkpoint", "checkpoint_lines"),
     DescribeField("Isolation", "isolation_lines"),
     DescribeField("Took", "took_lines"),

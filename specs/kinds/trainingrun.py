@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from fleetctl.specs.blocks.checkpoint import Checkpoint, ProgressDeadline, name_it
+from fleetctl.specs.blocks.checkpoint import Checkpoint, ProgressDeadline
 from fleetctl.specs.blocks.common import ParamsFrom, WorkPart, WorkSpec
-from fleetctl.specs.blocks.kubernetes import PodSettings
 from fleetctl.specs.blocks.nodes import (
     NO_RAY,
     ONE,
@@ -20,126 +18,12 @@ from fleetctl.specs.blocks.nodes import (
     with_nodes,
 )
 from fleetctl.specs.blocks.placement import PlacementSpec
-from fleetctl.specs.blocks.resources import Resources
-from fleetctl.specs.blocks.services import Services
-from fleetctl.specs.blocks.template import (
-    FUNCTION_FIELDS,
-    WORK_FIELDS,
-    Image,
-    Template,
-    VolumeMount,
-)
-from fleetctl.specs.values.scalars import (
-    Bool,
-    Count,
-    EnvName,
-    Name,
-    NonEmptyText,
-    PositiveCount,
-    PositiveDuration,
-    Spec,
-    Text,
-    env_of,
-    require_at_most_one,
-)
+from fleetctl.specs.blocks.stages import NodeGroup, Stage
+from fleetctl.specs.blocks.template import FUNCTION_FIELDS, Template
+from fleetctl.specs.values.scalars import Bool, Count, Name, PositiveCount
 
-ONE_AT_MOST = "a stage takes at most one of `python`, `command` and `script`"
-STAGE = "stage"  # the parameter that names the current stage
-# Fields of a stage that replace the template's.
-_IN_PLACE = (
-    "image",
-    "resources",
-    "secrets",
-    "volumes",
-    "workdir",
-    "timeout_seconds",
-    "services",
-)
-
-
-class Stage(Spec):
-    """One step of a run; what it leaves out it takes from the template."""
-
-    model_config = ConfigDict(
-        json_schema_extra=require_at_most_one(*WORK_FIELDS, message=ONE_AT_MOST)
-    )
-
-    name: Name = Field(description="Unique among the stages.")
-    python: NonEmptyText | None = Field(
-        default=None, description="Python source in place of the template's."
-    )
-    command: tuple[Text, ...] | None = Field(
-        default=None,
-        min_length=1,
-        description="Program and arguments in place of the template's.",
-    )
-    script: NonEmptyText | None = Field(
-        default=None, description="Shell text in place of the template's."
-    )
-    env: dict[EnvName, Text] = Field(
-        default_factory=dict, description="Variables added to the template's; default none."
-    )
-    timeout_seconds: PositiveDuration | None = Field(
-        default=None, description="Seconds or `5m` for one attempt; default: the template's."
-    )
-    resources: Resources | None = Field(
-        default=None, description="In place of the template's; `{}` asks for nothing."
-    )
-    image: Image | None = Field(default=None, description="In place of the template's.")
-    volumes: tuple[VolumeMount, ...] | None = Field(
-        default=None, description="In place of the template's; `[]` mounts none."
-    )
-    secrets: tuple[Name, ...] | None = Field(
-        default=None, description="In place of the template's; `[]` names none."
-    )
-    workdir: NonEmptyText | None = Field(default=None, description="In place of the template's.")
-    services: Services | None = Field(
-        default=None, description="In place of the template's; `[]` starts none."
-    )
-    kubernetes: PodSettings | None = Field(
-        default=None,
-        description="Settings of its pods, laid over the template's block; default: those of the"
-        " block.",
-    )
-    placement: PlacementSpec | None = Field(
-        default=None, description="Where this stage may run; default: as the others."
-    )
-    nodes: NodeRange | None = Field(default=None, description="In place of the run's.")
-    ray: Ray | None = Field(default=None, description="In place of the run's.")
-    resume_args: tuple[Text, ...] | None = Field(
-        default=None, description="In place of the checkpoint's; `[]` adds none."
-    )
-
-    @field_validator("env", mode="before")
-    @classmethod
-    def _env_from_list(cls, value: Any) -> Any:
-        return env_of(value)
-
-    @model_validator(mode="after")
-    def _has_one_work(self) -> Stage:
-        if sum(getattr(self, name) is not None for name in WORK_FIELDS) > 1:
-            raise ValueError(ONE_AT_MOST)
-        name_it(self.resume_args or ())
-        return self
-
-    def applied_to(self, template: Template) -> Template:
-        """The template that this stage runs."""
-        changes: dict[str, Any] = {}
-        if any(getattr(self, name) is not None for name in WORK_FIELDS):
-            changes = {name: getattr(self, name) for name in WORK_FIELDS}
-        if self.env:
-            changes["env"] = {**template.env, **self.env}
-        if self.kubernetes is not None:
-            changes["kubernetes"] = (template.kubernetes or PodSettings()).merge_under(
-                self.kubernetes
-            )
-        changes |= {name: it for name in _IN_PLACE if (it := getattr(self, name)) is not None}
-        return template.model_copy(update=changes)
-
-    def work_fields(self) -> tuple[str, ...]:
-        """Returns the fields it has among those that replace the template's, and the run's."""
-        beside = ("kubernetes", "placement", "nodes", "ray")
-        return tuple(it for it in (*_IN_PLACE, *beside) if getattr(self, it) is not None)
+STAGE = "stage"  # the parameter that names the current stage, or the group
+GROUPS_MAX = 32  # each is an attempt of its own; all begin in one pass
 
 
 class TrainingRunSpec(WorkSpec):
@@ -172,6 +56,16 @@ class TrainingRunSpec(WorkSpec):
         max_length=1000,
         description="Steps in order; default: the template alone.",
     )
+    groups: tuple[NodeGroup, ...] = Field(
+        default=(),
+        max_length=GROUPS_MAX,
+        description="Nodes with work of their own that begin together, in place of `stages` and"
+        " `nodes`; default none.",
+    )
+    primary: tuple[Name, ...] = Field(
+        default=(),
+        description="Groups whose success ends the others and the run; default: the first.",
+    )
     checkpoint: Checkpoint | None = Field(
         default=None, description="Where progress is kept; default: a restart begins at the start."
     )
@@ -187,7 +81,7 @@ class TrainingRunSpec(WorkSpec):
         default=None, description="When an attempt counts as hung; default: never."
     )
 
-    @field_validator("stages")
+    @field_validator("stages", "groups")
     @classmethod
     def _names_differ(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
         names = [stage.name for stage in stages]
@@ -199,19 +93,65 @@ class TrainingRunSpec(WorkSpec):
 
     @model_validator(mode="after")
     def _is_complete(self) -> TrainingRunSpec:
-        names = [stage.name for stage in self.stages]
-        for stage in self.stages:
-            self._is_fit(stage)
-        sizes = [self.nodes, *(stage.nodes for stage in self.stages if stage.nodes)]
+        names = [part.name for part in self.named_parts]
+        for part in self.named_parts:
+            self._is_fit(part)
+        self._has_fit_groups(names)
+        sizes = [self.nodes, *(part.nodes for part in self.named_parts if part.nodes)]
         if self.rdma and all(nodes.max == 1 for nodes in sizes):
             raise ValueError("`rdma` joins several nodes, and `nodes` is 1")
         for at in range(self.count()):
             template = self.template_of(at)
-            where = f"stage `{names[at]}`" if names else "the template"
+            where = f"{self.noun} `{names[at]}`" if names else "the template"
             if template.work is None and self.params_from is None:
                 raise ValueError(f"{where} needs exactly one of `python`, `command` and `script`")
-            self._is_fit_for_ray(template, f"stage `{names[at]}`" if names else "the run")
+            self._is_fit_for_ray(template, f"{self.noun} `{names[at]}`" if names else "the run")
         return self
+
+    def _has_fit_groups(self, names: Sequence[str]) -> None:
+        """Checks the fields beside `groups`. Raises ValueError for one that cannot go with them."""
+        if not self.groups:
+            if self.primary:
+                raise ValueError("`primary` names groups, and there are no `groups`")
+            return
+        rules = (
+            (bool(self.stages), "`stages`", "write a TrainingRun for each, joined by `dependsOn`"),
+            (self.nodes != ONE, "`nodes`", "give each group its own `nodes`"),
+            (
+                self.parallelism is not None and self.parallelism < len(self.groups),
+                f"`parallelism: {self.parallelism}`",
+                "leave it out: all groups begin together",
+            ),
+            (self.template.is_function, "`runtime: function`", "groups run in sandboxes"),
+            (self.sandbox.reuse != 1, "`sandbox.reuse`", "leave it out: nodes end with an attempt"),
+        )
+        for fails, field, fix in rules:
+            if fails:
+                raise ValueError(f"{field} cannot be had beside `groups`; {fix}")
+        placements = (self.placement_of(at) for at in range(self.count()))
+        places = {it.provider for placement in placements for it in placement.candidates}
+        if len(places) > 1:
+            named = " and ".join(f"`{it}`" for it in sorted(places))
+            raise ValueError(f"`groups` reach each other on one provider, and {named} are named")
+        for name in self.primary:
+            if name not in names:
+                known = ", ".join(f"`{it}`" for it in names)
+                raise ValueError(f"`primary` names `{name}`, which is no group; there are {known}")
+
+    @property
+    def named_parts(self) -> Sequence[Stage]:
+        """Its groups, or its stages; empty where the template is all of its work."""
+        return self.groups or self.stages
+
+    @property
+    def noun(self) -> str:
+        """The word for one of its units, for users."""
+        return "group" if self.groups else "stage"
+
+    @property
+    def primaries(self) -> tuple[str, ...]:
+        """The names of the groups whose success is that of the run."""
+        return self.primary or tuple(it.name for it in self.groups[:1])
 
     def _is_fit_for_ray(self, template: Template, where: str) -> None:
         """Checks the template of a job at an existing Ray cluster. Raises ValueError for a field
@@ -232,27 +172,27 @@ class TrainingRunSpec(WorkSpec):
         function = self.template.function
         for name in stage.work_fields():
             if function is not None and name in FUNCTION_FIELDS:
-                message = f"`{name}` of stage `{stage.name}` belongs to function/{function}"
+                message = f"`{name}` of {self.noun} `{stage.name}` belongs to function/{function}"
                 raise ValueError(f"{message}; give it there")
         if stage.image is not None and stage.image.requirements is not None:
-            message = f"`image.requirements` of stage `{stage.name}` is read of the template alone"
-            raise ValueError(f"{message}; list its lines in `pip`")
+            message = f"`image.requirements` of {self.noun} `{stage.name}` is read of the template"
+            raise ValueError(f"{message} alone; list its lines in `pip`")
         gpu = stage.resources.gpu if stage.resources is not None else None
         if gpu is not None and gpu.otherwise and not self.template.is_function:
-            message = f"stage `{stage.name}` lists GPUs, which goes with `runtime: function`"
+            message = f"{self.noun} `{stage.name}` lists GPUs, which goes with `runtime: function`"
             raise ValueError(f"{message}; name one sort")
 
     def count(self) -> int:
-        """Returns the number of stages; at least 1."""
-        return len(self.stages) or 1
+        """Returns the number of stages or groups; at least 1."""
+        return len(self.named_parts) or 1
 
     def template_of(self, at: int) -> Template:
-        """Returns the template of the stage at position `at` of the list, from 0."""
+        """Returns the template of the stage or group at position `at` of its list, from 0."""
         nodes = self.nodes
         ray = self.ray
-        if not self.stages:
+        if not self.named_parts:
             return self._joined(self.template, nodes, ray)
-        stage = self.stages[at]
+        stage = self.named_parts[at]
         own = stage.applied_to(self.template)
         return self._joined(own, stage.nodes or nodes, stage.ray or ray)
 
@@ -268,11 +208,12 @@ class TrainingRunSpec(WorkSpec):
             self.proc_per_node,
             ray,
             rdma=self.rdma,
+            grouped=bool(self.groups),
         )
 
     def placement_of(self, at: int) -> PlacementSpec:
-        """Returns the placement of the stage at position `at`."""
-        own = self.stages[at].placement if self.stages else None
+        """Returns the placement of the stage or group at position `at`."""
+        own = self.named_parts[at].placement if self.named_parts else None
         if own is not None:
             return own
         return self.placement
@@ -281,9 +222,11 @@ class TrainingRunSpec(WorkSpec):
         """Yields the template, if some stage leaves it unchanged, and each stage with work of its
         own.
         """
-        if not self.stages or not all(stage.work_fields() for stage in self.stages):
+        named = self.named_parts
+        if not named or not all(part.work_fields() for part in named):
             template = self._joined(self.template, self.nodes, self.ray)
             yield WorkPart(("template",), template, self.placement)
-        for at, stage in enumerate(self.stages):
-            if own := stage.work_fields():
-                yield WorkPart(("stages", at), self.template_of(at), self.placement_of(at), own)
+        for at, part in enumerate(named):
+            if own := part.work_fields():
+                path = (f"{self.noun}s", at)
+                yield WorkPart(path, self.template_of(at), self.placement_of(at), own)

@@ -1,5 +1,6 @@
 """An OpenID Connect issuer on the loopback address: its document, its keys, and tokens that it
-signs. Its keys can be changed while it runs."""
+signs, also for a client that asks for one for a resource (RFC 8707). Its keys can be changed while
+it runs."""
 
 from __future__ import annotations
 
@@ -9,12 +10,14 @@ import time
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qs
 
 import jwt
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 AUDIENCE = "fleetctl"
+DOCUMENTS = ("/.well-known/openid-configuration", "/.well-known/oauth-authorization-server")
 
 
 class OidcIssuer:
@@ -23,6 +26,7 @@ class OidcIssuer:
     def __init__(self) -> None:
         self.keys: list[dict[str, Any]] = []
         self.asked = 0
+        self.grants: list[dict[str, str]] = []  # that clients asked for
         self.private: dict[str, Any] = {}
         issuer = self
 
@@ -30,6 +34,16 @@ class OidcIssuer:
             def do_GET(self) -> None:
                 body = issuer.answer(self.path)
                 self.send_response(200 if body else 404)
+                self.end_headers()
+                self.wfile.write(json.dumps(body).encode())
+
+            def do_POST(self) -> None:
+                form = parse_qs(self.rfile.read(int(self.headers["content-length"])).decode())
+                issuer.grants.append({name: values[0] for name, values in form.items()})
+                token = issuer.token(aud=form["resource"][0])
+                body = {"access_token": token, "token_type": "Bearer", "expires_in": 3600}
+                self.send_response(200)
+                self.send_header("content-type", "application/json")
                 self.end_headers()
                 self.wfile.write(json.dumps(body).encode())
 
@@ -43,8 +57,13 @@ class OidcIssuer:
         self.add_rsa("first")
 
     def answer(self, path: str) -> Mapping[str, Any]:
-        if path == "/.well-known/openid-configuration":
-            return {"issuer": self.url, "jwks_uri": f"{self.url}/keys"}
+        if path in DOCUMENTS:
+            return {
+                "issuer": self.url,
+                "jwks_uri": f"{self.url}/keys",
+                "authorization_endpoint": f"{self.url}/authorize",
+                "token_endpoint": f"{self.url}/token",
+            }
         if path == "/keys":
             self.asked += 1
             return {"keys": self.keys}

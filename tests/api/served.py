@@ -25,6 +25,8 @@ SOON = ("Succeeded", "Failed")
 class ServedFleet(Fleet):
     """A fleet with a server. `close` ends both."""
 
+    verb, listen_flag, module = "serve", "--listen", "fleetctl.server.api_server"
+
     def __init__(
         self,
         home: Path,
@@ -41,12 +43,12 @@ class ServedFleet(Fleet):
         self.url = self._read_address()
 
     def start(self, *flags: str) -> subprocess.Popen[bytes]:
-        listen = () if "--listen" in flags else ("--listen", "127.0.0.1:0")
+        listen = () if self.listen_flag in flags else (self.listen_flag, "127.0.0.1:0")
         if self._server_program:
             words = [sys.executable, "-P", "-c", self._server_program]
         else:
-            words = [str(make_program_directory("fleetctl.server.api_server") / "fleetctl")]
-        words += ["serve", *listen, *flags]
+            words = [str(make_program_directory(self.module) / "fleetctl")]
+        words += [self.verb, *listen, *flags]
         return subprocess.Popen(words, env=self.env, stdout=subprocess.PIPE, stderr=self._log)
 
     def _read_address(self) -> str:
@@ -86,9 +88,9 @@ class ServedFleet(Fleet):
 
     def again(self, *flags: str) -> None:
         """The server ends, and another one takes its place at the same address."""
-        port = self.url.rpartition(":")[2]
+        port = self.url.rpartition(":")[2].partition("/")[0]
         self.end()
-        self.server = self.start("--listen", f"127.0.0.1:{port}", *flags)
+        self.server = self.start(self.listen_flag, f"127.0.0.1:{port}", *flags)
         assert self._read_address() == self.url
 
     def close(self) -> None:

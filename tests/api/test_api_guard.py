@@ -41,7 +41,7 @@ def connect(served: ServedFleet) -> socket.socket:
 
 
 def read_all(connection: socket.socket) -> bytes:
-    """What comes until the other end closes, which it must do."""
+    """Returns all that comes until the other end closes, which it must do."""
     data = b""
     while True:
         try:

@@ -6,57 +6,34 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from fleetctl.server.page_data import ROOT
 from fleetctl.specs.kinds.registry import KINDS
-from tests import needs
+from tests.api.browsing import launched, opened
 from tests.api.served import ServedFleet, job, until
 
-WAIT_MS = 240_000  # a deadline of a busy machine; what is waited for takes a second
 BYTES_MAX = 300_000
 MARKUP = "<img src=x onerror=document.title='run'>"
 FAILS = 'print("\\033[31mred\\033[0m and", a)\nif a == 3: raise ValueError("no three")\nSUBMIT(x=a)'
 
 pytestmark = pytest.mark.needs("chromium")
-expect.set_options(timeout=WAIT_MS)
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    needs.require("chromium")
-    with sync_playwright() as playwright:
-        made = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-        )
-        yield made
-        made.close()
+    yield from launched()
 
 
 @pytest.fixture
 def page(browser: Browser, served: ServedFleet) -> Iterator[Page]:
     yield from opened(browser, served)
-
-
-def opened(browser: Browser, served: ServedFleet, **given: Any) -> Iterator[Page]:
-    """A page of a new window. No script may fail in it, and none may be refused by its policy."""
-    context = browser.new_context(base_url=served.url, **given)
-    context.set_default_timeout(WAIT_MS)
-    made = context.new_page()
-    failed: list[str] = []
-    printed: list[str] = []
-    made.on("pageerror", lambda error: failed.append(str(error)))
-    made.on("console", lambda one: printed.append(one.text))
-    yield made
-    context.close()
-    assert [*failed, *(text for text in printed if "Content Security" in text)] == []
 
 
 def test_what_is_applied_elsewhere_comes_by_itself(page: Page, served: ServedFleet) -> None:

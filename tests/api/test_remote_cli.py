@@ -89,6 +89,21 @@ def test_changes_reach_the_server_and_name_their_user(served: ServedFleet, far: 
     assert {"apply", "resume", "retry", "set", "delete"} <= acts
 
 
+def test_the_trace_of_the_caller_goes_along(served: ServedFleet, far: Fleet) -> None:
+    caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    far.env["TRACEPARENT"] = caller
+    try:
+        far.ok("apply", "-f", "-", stdin=job("traced", tasks=1, suspend=True))
+    finally:
+        del far.env["TRACEPARENT"]
+    notes = served.json("get", "job/traced")["metadata"]["annotations"]
+    ((_, traceparent),) = json.loads(notes["fleetctl.dev/traces"])
+    assert traceparent == caller
+    far.ok("apply", "-f", "-", stdin=job("traced", tasks=2, suspend=True))
+    assert served.json("get", "job/traced")["metadata"]["annotations"] == notes
+    far.ok("delete", "job/traced")
+
+
 def test_a_plan_is_the_same_text_and_asks_the_same(
     served: ServedFleet, far: Fleet, tmp_path: Path
 ) -> None:

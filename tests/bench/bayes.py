@@ -64,7 +64,7 @@ def mixed(point: Point) -> float:
 
 
 def styblinski_tang(point: Point) -> float:
-    """Of four numbers; told with noise."""
+    """Returns a value of four numbers, without the noise."""
     return sum(x**4 - 16 * x**2 + 5 * x for x in point.values()) / 2 + 4 * 39.166166
 
 

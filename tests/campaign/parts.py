@@ -9,7 +9,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Part:
     """piece: how many one piece comes to. run: plays the piece of a number; how many it came to,
-    and a sentence for each finding. beside: pieces at once of a part that waits most of its time,
+    and a sentence for each finding. module: imported before pieces are forked, so that they share
+    the import. beside: pieces at once of a part that waits most of its time,
     and so takes none of the processes of the others; 0 for parts that compute.
     """
 
@@ -19,6 +20,7 @@ class Part:
     wanted: int
     piece: int
     run: Callable[[int], tuple[int, list[str]]]
+    module: str
     beside: int = 0
 
 
@@ -55,7 +57,7 @@ def _live(number: int) -> tuple[int, list[str]]:
 
 
 # Trials of one piece. The first manifests of a process cost ten times the others, for imports.
-KILLS, MANIFESTS, CUTS, ATTACKS, LIVES = 20, 2_000, 150, 25, 50
+KILLS, MANIFESTS, CUTS, ATTACKS, LIVES = 20, 6_000, 150, 25, 50
 
 PARTS = {
     it.name: it
@@ -67,6 +69,7 @@ PARTS = {
             2_000,
             KILLS,
             _kill,
+            "tests.soak.everything",
             beside=8,
         ),
         Part(
@@ -76,6 +79,7 @@ PARTS = {
             1_000_000,
             MANIFESTS,
             _validate,
+            "tests.campaign.manifests",
         ),
         Part(
             "cuts",
@@ -84,6 +88,7 @@ PARTS = {
             20_000,
             CUTS,
             _cut,
+            "tests.campaign.power_cuts",
         ),
         Part(
             "hostile",
@@ -92,6 +97,7 @@ PARTS = {
             500,
             ATTACKS,
             _attack,
+            "tests.campaign.hostile",
         ),
         Part(
             "lives",
@@ -100,6 +106,7 @@ PARTS = {
             100_000,
             LIVES,
             _live,
+            "tests.simulation.runner",
         ),
     )
 }

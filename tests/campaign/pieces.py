@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import FrameType
@@ -68,6 +69,7 @@ def play(choose: Choose) -> Iterator[Piece]:
 
 
 def _start(part: Part, number: int) -> Running:
+    import_module(part.module)
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_play, args=(part, number, theirs))

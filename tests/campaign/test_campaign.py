@@ -77,7 +77,7 @@ def _piece(number: int) -> tuple[int, list[str]]:
     return 10, [f"of {number}"] if number == 2 else []
 
 
-PART = Part("some", "some of it", "tries", 20, 10, _piece)
+PART = Part("some", "some of it", "tries", 20, 10, _piece, __name__)
 
 
 @pytest.fixture

@@ -405,6 +405,7 @@ CHECKPOINT: Mapping[str, FieldEffect] = {
 }
 
 # Of each entry of `stages`.
+_GROUPS = "tests/training/test_groups_local.py"
 _STAGES = "tests/unit/controllers/test_controllers_trainingrun.py"
 STAGE: Mapping[str, Effect] = {
     "name": SeenElsewhere(
@@ -428,5 +429,14 @@ STAGE: Mapping[str, Effect] = {
     "resume_args": SeenElsewhere(
         "tests/unit/controllers/test_controllers_checkpoints.py",
         "test_a_stage_with_arguments_of_its_own_has_those",
+    ),
+}
+# What a group has as a stage has it becomes its template in the same way.
+GROUP: Mapping[str, Effect] = {
+    **STAGE,
+    "name": SeenElsewhere(_GROUPS, "test_the_success_of_the_trainer_ends_the_servers_and_the_run"),
+    "port": SeenElsewhere(_GROUPS, "test_a_killed_server_restarts_its_group_alone"),
+    "restart_policy": SeenElsewhere(
+        _GROUPS, "test_under_all_every_group_restarts_with_one_that_failed"
     ),
 }

@@ -33,13 +33,14 @@ from fleetctl.specs.blocks.prompt import Prompt
 from fleetctl.specs.blocks.services import ServiceSpec
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.registry import KINDS
-from fleetctl.specs.kinds.trainingrun import Stage, TrainingRunSpec
+from fleetctl.specs.kinds.trainingrun import NodeGroup, Stage, TrainingRunSpec
 from fleetctl.testing import provider_world
 from tests.contracts import test_provider_local
 from tests.contracts.field_effects import (
     CHECKPOINT,
     EXECUTION,
     FUNCTIONS,
+    GROUP,
     LOCAL,
     MODAL,
     POD,
@@ -71,6 +72,7 @@ OF_ONE: list[tuple[type[BaseModel], Mapping[str, Effect]]] = [
     (Prompt, PROMPT),
     (PodSettings, POD),
     (Stage, STAGE),
+    (NodeGroup, GROUP),
 ]
 RUNNING = [name for name, kind in KINDS.items() if kind.runs]
 
@@ -84,9 +86,10 @@ RUNNING = [name for name, kind in KINDS.items() if kind.runs]
         (content.POD, POD),
         (content.CHECKPOINT, CHECKPOINT),
         (content.STAGE, STAGE),
+        (content.GROUP, GROUP),
         (content.EXECUTION, EXECUTION),
     ],
-    ids=["template", "service", "prompt", "pod", "checkpoint", "stage", "execution"],
+    ids=["template", "service", "prompt", "pod", "checkpoint", "stage", "group", "execution"],
 )
 def test_each_field_of_the_content_table_has_its_row(
     table: Mapping[str, Any], rows: Mapping[str, Any]
@@ -170,8 +173,10 @@ def test_a_field_that_sets_one_of_the_template_has_its_effect(
     alias = to_camel(field)
     stage: dict[str, Any] = {"name": "train"}
     plain: dict[str, Any] = {"template": {"command": ["true"]}, "stages": [stage]}
-    if block == "Stage":
-        given = {**plain, "stages": [{**stage, alias: effect.value}]}
+    if block in ("Stage", "NodeGroup"):
+        parts = "stages" if block == "Stage" else "groups"
+        plain = {"template": plain["template"], parts: [stage]}
+        given = {**plain, parts: [{**stage, alias: effect.value}]}
     else:
         volumes = [{"name": "ckpt", "mountPath": "/ckpt"}]
         plain["template"]["volumes"] = volumes

@@ -426,6 +426,17 @@ def test_metrics_that_arrive_twice_are_kept_once(store: SqliteStore) -> None:
     assert store.runs.last_step("nobody") is None
 
 
+def test_samples_of_a_machine_are_no_metrics(store: SqliteStore) -> None:
+    put(store, job())
+    begin(store, run(0))
+    sample = Metric(-5, 1_700_000_000, "system/cpu.percent", 99.0, 1_700_000_000.0)
+    reported = Metric(0, 4, "loss", 0.5, 1.0)
+    with store.transaction():
+        store.runs.advance(run(0), metrics=[sample, reported])
+    assert list(store.runs.metrics_of(run(0).name)) == [reported]
+    assert store.runs.last_step(run(0).name) == 4
+
+
 def test_a_metric_that_is_not_a_number_stays_one(store: SqliteStore) -> None:
     put(store, job())
     begin(store, run(0))

@@ -27,6 +27,7 @@ from fleetctl.specs.blocks.machines import SlurmSettings
 from fleetctl.specs.values.hints import HintedText
 from tests.contracts.provider_worlds import eventually, python, script
 from tests.contracts.slurm_worlds import SlurmWorld
+from tests.machines.memory_suite import end_for_memory
 from tests.machines.slurm_cluster import SlurmCluster
 from tests.machines.small_disk import fill_disk, mount_small_disk
 from tests.machines.ssh_server import SshServer
@@ -92,6 +93,13 @@ def test_a_job_that_waits_says_why_in_words(tmp_path: Path, cluster: SlurmCluste
         assert (await world.run(python("pass"))).ok  # the same job, once it may run
 
     play(tmp_path, cluster, tale)
+
+
+@pytest.mark.parametrize("how", ["at once", "together"])
+def test_a_task_over_its_memory_ends_for_it_where_slurm_does_not_look(
+    tmp_path: Path, cluster: SlurmCluster, how: str
+) -> None:
+    play(tmp_path, cluster, lambda world: end_for_memory(world, how))
 
 
 def test_a_cancelled_job_is_lost_by_that_name(tmp_path: Path, cluster: SlurmCluster) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import os
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
@@ -123,12 +124,30 @@ def test_a_host_that_is_not_there_is_told_and_is_no_word_about_the_account(
     asyncio.run(tale())
 
 
-def test_a_host_without_python_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("program", ["python3", "/opt/none/bin/python3", "~/none/python3"])
+def test_a_host_without_python_is_told_with_what_installs_one(tmp_path: Path, program: str) -> None:
     with SshServer(tmp_path / "server", python3=False) as server:
-        error = refusal(tmp_path, server)
+        host = {} if program == "python3" else {"python": program}
+        error = refusal(tmp_path, server, **host)
     assert isinstance(error, Unavailable)
-    assert error.reason == "NoPython"
-    assert "has no `python3`, and work needs Python 3.9 or later" in str(error)
+    assert (error.reason, error.account) == ("NoPython", True)
+    told = f"host `127.0.0.1:{server.port}` has no `{program}`, and work needs Python 3.9 or later"
+    assert str(error).startswith(told)
+    reach = f"ssh -F {server.config} -p {server.port} "
+    assert error.hint.startswith(reach)
+    assert f"127.0.0.1 sudo apt-get install -y python3; or as the user: {reach}" in error.hint
+
+
+def test_a_python_below_the_home_of_its_user_is_found(tmp_path: Path) -> None:
+    with SshServer(tmp_path / "server", python3=False) as server:
+        place = server.home / "my own"
+        place.mkdir()
+        (place / "python3").symlink_to(os.path.realpath(sys.executable))
+
+        async def tale(world: SshWorld) -> None:
+            assert (await world.run(python("print('hi')"))).ok
+
+        play(tmp_path, server, tale, python="~/my own/python3")
 
 
 @pytest.mark.parametrize("owner", ["everybody", *(["another"] if os.geteuid() == 0 else [])])
@@ -196,7 +215,7 @@ def test_sessions_that_are_killed_fifty_times_lose_and_repeat_nothing(
 ) -> None:
     async def tale(world: SshWorld) -> None:
         count = 50
-        text = "echo begun $JOB_COMPLETION_INDEX; sleep 0.2; echo done"
+        text = "echo begun $JOB_COMPLETION_INDEX; sleep 0.$((JOB_COMPLETION_INDEX % 3)); echo done"
         killed = 0
         refs = []
         for index in range(count):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fleetctl.cli.team.serve import parser as make_serve_parser
 from tests.emulators.driving.kube_tools import Kube, tool
 from tests.servers.operators import (
     NAMESPACE,
@@ -55,6 +56,27 @@ def test_prometheus_reads_the_port_of_the_probes(tmp_path: Path) -> None:
     assert end["port"] == port["name"] and port["targetPort"] == probed["name"]
     (allowed,) = by_kind["NetworkPolicy"]["spec"]["ingress"]
     assert probed["containerPort"] in {it["port"] for it in allowed["ports"]}
+
+
+def test_a_server_comes_with_its_service_and_the_right_to_write(tmp_path: Path) -> None:
+    def verbs(documents: list[dict[str, Any]]) -> set[str]:
+        rules = [rule for it in documents if it["kind"] == "ClusterRole" for rule in it["rules"]]
+        mine = [it for it in rules if "batchjobs" in it["resources"] and "watch" in it["verbs"]]
+        return {verb for it in mine for verb in it["verbs"]}
+
+    off = ("people.enabled=false",)
+    assert "Service" not in kinds(rendered(tmp_path, *off))
+    assert verbs(rendered(tmp_path, *off)) == {"get", "list", "watch", "patch"}
+    made = rendered(tmp_path, *off, "server.enabled=true", "server.name=fleet.test")
+    assert verbs(made) == {"get", "list", "watch", "patch", "create", "delete"}
+    by_kind = {it["kind"]: it for it in made}
+    _, container = by_kind["Deployment"]["spec"]["template"]["spec"]["containers"]
+    args = make_serve_parser("serve").parse([str(it) for it in container["args"][1:]])
+    assert args.names == ["fleet.test"] and args.behind_proxy
+    (port,), (way,) = container["ports"], by_kind["Service"]["spec"]["ports"]
+    assert way["targetPort"] == port["name"]
+    (allowed,) = by_kind["NetworkPolicy"]["spec"]["ingress"]
+    assert port["containerPort"] in {it["port"] for it in allowed["ports"]}
 
 
 def test_an_operator_of_one_namespace_has_rights_in_it_alone(tmp_path: Path) -> None:

@@ -186,6 +186,19 @@ def test_the_base_and_the_chart_are_the_same_objects(
     assert "deployment.apps/fleetctl-operator created (server dry run)" in cluster_of_the_chart
 
 
+def test_the_base_with_a_server_is_accepted(kubectl: Kube) -> None:
+    made = kubectl.ok("kustomize", str(ROOT / "deploy/server"))
+    pod = _objects(made)["Deployment", "fleetctl-operator"]["spec"]["template"]["spec"]
+    assert [it["name"] for it in pod["containers"]] == ["operator", "server"]
+    accepted = kubectl.ok("apply", "--dry-run=server", "-f", "-", stdin=made)
+    for name in (
+        "service/fleetctl-server",
+        "clusterrole.rbac.authorization.k8s.io/fleetctl-server",
+        "networkpolicy.networking.k8s.io/fleetctl-operator",
+    ):
+        assert f"{name} created (server dry run)" in accepted
+
+
 def _objects(text: str) -> dict[tuple[str, str], Any]:
     return {
         (it["kind"], it["metadata"]["name"]): _plain(it) for it in yaml.safe_load_all(text) if it

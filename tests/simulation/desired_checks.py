@@ -176,7 +176,7 @@ def nothing_left(scene: Scene) -> Iterator[str]:
             if box.uid == uid and not box.twin:
                 yield f"{resource.key} is gone and its sandbox `{box.sandbox}` is alive"
         for landing in scene.world.landing.values():
-            if landing.order.uid == uid:
+            if landing.order.uid == uid and scene.world.can_begin(landing.order):
                 yield f"{resource.key} is gone and the start of `{landing.order.run}` is on its way"
         for provider, uids in scene.world.scratch.items():
             if uid in uids:

@@ -140,6 +140,20 @@ def test_a_latch_lets_a_run_begin_once_and_a_dead_sandbox_begins_nothing() -> No
     assert (world.begun_again, world.alive()) == ([], [])
 
 
+def test_a_start_comes_to_nothing_only_where_its_own_sandbox_has_ended() -> None:
+    world = world_of()
+    world.ask_start(HIDES, order(seconds=5), world.now_s, lambda _answer: None)
+    assert world.can_begin(order(seconds=5))
+    world.timeline.advance(20.0)
+    second = replace(order(seconds=5), handle="h0")
+    assert world.can_begin(second)
+    world.ask_start(HIDES, second, world.now_s, lambda _answer: None)
+    world.timeline.advance(60.0)
+    assert world.alive() == []
+    assert not world.can_begin(second)
+    assert world.can_begin(replace(second, sandbox="kept"))  # of a sandbox that is used again
+
+
 def test_a_name_is_free_again_once_its_sandbox_has_ended() -> None:
     world = world_of()
     handles: list[str | Unavailable] = []

@@ -242,6 +242,13 @@ class World:
             self._run_in(box, order, asked_at_s)
         return box.handle
 
+    def can_begin(self, order: RunRequest) -> bool:
+        """Returns whether a start on its way can still come to something: the second phase of one
+        whose own sandbox has ended cannot.
+        """
+        own = order.sandbox == order.run and order.handle
+        return not own or any(it.handle == order.handle and it.alive for it in self.boxes)
+
     def _make(self, model: Model, order: RunRequest, asked_at_s: float) -> str | Unavailable:
         """A sandbox that waits, until it begins or its lease ends."""
         found = self.by_sandbox.get(order.sandbox)

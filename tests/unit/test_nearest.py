@@ -76,7 +76,7 @@ def test_what_is_no_part_of_the_product_is_near_to_nothing() -> None:
 def test_the_budget_is_kept_whatever_changed(changed: list[str], budget_s: float) -> None:
     known = json.loads(nearest.COSTS.read_text("utf-8"))
     chosen = nearest.choose_files(changed)
-    spent_s = sum(known.get(it, nearest.UNKNOWN_S) for it in chosen)
+    spent_s = sum(known[it]["cpu_s"] if it in known else nearest.UNKNOWN_S for it in chosen)
     assert 0.8 * budget_s < spent_s <= budget_s
     assert len(chosen) == len({*chosen})
 
@@ -110,10 +110,14 @@ def test_changes_are_commits_of_the_branch_edits_and_new_files(
 def test_records_of_costs_replace_those_of_the_same_files_alone(tmp_path: Path) -> None:
     record, into = tmp_path / "record", tmp_path / "costs.json"
     ours, other = "tests/unit/test_nearest.py", "tests/unit/test_order.py"
-    into.write_text(json.dumps({ours: 9.0, other: 2.0, "tests/unit/test_gone.py": 1.0}))
+    cost = {"cpu_s": 2.0, "wall_s": 3.0}
+    into.write_text(json.dumps(dict.fromkeys((ours, other, "tests/unit/test_gone.py"), cost)))
     rows = [
-        {"test": f"{ours}::test_{n}", "wall_s": 1, "self_s": 0.5, "children_s": n} for n in (0, 1)
+        {"test": f"{ours}::test_{n}", "wall_s": 2, "self_s": 1.5, "children_s": n} for n in (0, 1)
     ]
     record.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     costs.write_costs([record], into)
-    assert json.loads(into.read_text()) == {ours: 2.0, other: 2.0}
+    assert json.loads(into.read_text()) == {
+        ours: {"cpu_s": 4.0, "wall_s": 4.0},
+        other: cost,
+    }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.order import LONGEST, ROOT, TOGETHER, group_of, in_turns
+from tests.order import ROOT, TOGETHER, group_of, in_turns
 from tests.workers.__main__ import keep_failed
 
 MOUNTS = """
@@ -34,15 +34,21 @@ def test_it(number, worker_id):
 
 
 def test_what_takes_longest_comes_first_and_what_computes_between() -> None:
-    first, second = (f"tests/{path}::test" for path in LONGEST[0:3:2])
+    first, second, short = (f"tests/{path}::test" for path in ("servers/a.py", "docs/b.py", "c.py"))
+    walls = {"servers/a.py": 40.0, "docs/b.py": 20.0, "c.py": 1.0}
     computing = [f"tests/simulation/test_a.py::test[{number}]" for number in range(3)]
-    assert list(in_turns(["tests/unit/x.py::test", *computing, second, first])) == [
+    assert list(in_turns([short, *computing, second, first], walls)) == [
         first,
         *computing[:2],
         second,
         computing[2],
-        "tests/unit/x.py::test",
+        short,
     ]
+
+
+def test_a_new_file_that_is_no_unit_test_is_taken_for_a_long_one() -> None:
+    short, new = "tests/unit/a.py::test", "tests/servers/new.py::test"
+    assert list(in_turns([short, new], {"unit/a.py": 2.0})) == [new, short]
 
 
 @pytest.mark.parametrize("path", [[], ["simulation/a.py"], ["unit/x.py"], ["servers/x.py", "y.py"]])
@@ -52,7 +58,7 @@ def test_nothing_is_left_out_and_nothing_comes_twice(path: list[str]) -> None:
 
 
 def test_what_is_said_of_paths_is_said_of_some_that_are_there() -> None:
-    assert [path for path in (*LONGEST, *TOGETHER) if not (ROOT / path).exists()] == []
+    assert [path for path in TOGETHER if not (ROOT / path).exists()] == []
 
 
 def test_files_share_a_worker_where_they_share_more_and_computing_ones_share_nothing() -> None:

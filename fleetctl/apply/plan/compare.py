@@ -64,7 +64,7 @@ from fleetctl.apply.propose import propose_changes
 from fleetctl.apply.request import ApplyOptions, parallelism_of, select_providers
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.finding import Severity
-from fleetctl.controllers.kinds.registry import CONTROLLERS
+from fleetctl.controllers.kinds.registry import CONTROLLERS, choose_controller
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.kind_controller import KindController, Unit
 from fleetctl.controllers.reuse.impact import RepeatedWork
@@ -443,7 +443,9 @@ def _index_contents(resource: Resource) -> dict[tuple[int, str], str] | None:
 
 def _make_controller(resource: Resource) -> KindController:
     spec = parse_spec(resource.kind, resource.spec)
-    return CONTROLLERS[resource.kind](spec, {}, pins_of(resource.annotations))
+    make = choose_controller(resource.kind, spec)
+    assert make is not None, f"{resource.key} runs no work"
+    return make(spec, {}, pins_of(resource.annotations))
 
 
 def _identify_unit(controller: KindController, unit: Unit) -> tuple[int, str]:

@@ -514,9 +514,9 @@ def find_cycles(
             continue
         path = _find_cycle(manifest, world)
         if path and frozenset(path) not in told:
-            told.add(frozenset(path))
-            found = yield_until_unread(_describe_cycle(manifest, manifest.spec, path))
-            yield from ((manifest, it) for it in found)
+            for it in yield_until_unread(_describe_cycle(manifest, manifest.spec, path)):
+                told.add(frozenset(path))
+                yield manifest, it
 
 
 def _find_cycle(manifest: Manifest, world: PlannedWorld) -> list[Node]:
@@ -536,9 +536,12 @@ def _describe_cycle(
 ) -> Iterator[Finding]:
     keys = [object_key(*node, manifest.namespace) for node in (*path, path[0])]
     message = f" makes a cycle: {' -> '.join(keys)}; none of them would ever begin"
-    edge = next(it for it in edges_of(spec) if it.node == [*path, path[0]][1])
-    at = _locate_edge(edge, spec)
-    yield Finding(at, message, "take one of these dependencies out")
+    second = [*path, path[0]][1]
+    edge = next((it for it in edges_of(spec) if it.node == second), None)
+    # Without one, the cycle is that of another manifest, which declares the same object again.
+    if edge is not None:
+        at = _locate_edge(edge, spec)
+        yield Finding(at, message, "take one of these dependencies out")
 
 
 def _list_edges(

@@ -138,11 +138,9 @@ def suspend_object(
 ) -> bool:
     """Sets or clears spec.suspend; False when it was so already. Raises NotFound and UsageError."""
     resource = find_object(store, kind, name, namespace)
-    spec = parse_spec(resource.kind, resource.spec)
-    if not isinstance(spec, WorkSpec | ScheduleSpec | SourceSpec | QueueSpec):
-        raise UsageError(f"a {kind} has nothing to suspend; it runs no work")
-    if spec.suspend == wanted:
+    if is_suspended(resource) == wanted:
         return False
+    spec = parse_spec(resource.kind, resource.spec)
     changed = replace(
         resource,
         spec=dump_spec(spec.model_copy(update={"suspend": wanted})),
@@ -166,6 +164,14 @@ def suspend_object(
             ]
         )
     return True
+
+
+def is_suspended(resource: Resource) -> bool:
+    """Returns spec.suspend. Raises UsageError for a kind that has none."""
+    spec = parse_spec(resource.kind, resource.spec)
+    if not isinstance(spec, WorkSpec | ScheduleSpec | SourceSpec | QueueSpec):
+        raise UsageError(f"a {resource.kind} has nothing to suspend; it runs no work")
+    return spec.suspend
 
 
 def request_reconcile(

@@ -23,7 +23,7 @@ from fleetctl.controllers.reuse.impact import worked_s
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.stores.base import EventRow, Store
-from fleetctl.tracking.annotations import RERUN, RETRIED
+from fleetctl.tracking.annotations import RERUN, RETRIED, note_trace
 from fleetctl.tracking.load import work_of
 from fleetctl.tracking.track import ResourceWork, Track
 
@@ -35,7 +35,8 @@ class RetryChoice:
     no known result. names: of units that have one.
 
     Units that build on a chosen unit are repeated with it, unless `only`; approved: the user has
-    seen these. request: a name of this request.
+    seen these. request: a name of this request. traceparent: of the span of
+    this request.
     """
 
     which: Literal["failed", "index", "from", "all", "rerun"]
@@ -44,6 +45,7 @@ class RetryChoice:
     names: tuple[str, ...] = ()
     only: bool = False
     approved: bool = False
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ def requeue_units(
     fields = {**resource.annotations, **({RETRIED: choice.request} if choice.request else {})}
     if choice.which == "rerun":
         fields[RERUN] = repr(now_s)
+    if choice.traceparent:
+        fields = note_trace(fields, choice.traceparent, now_s)
     again = replace(resource, generation=resource.generation + 1, annotations=fields)
     message = f"{len(chosen):,} {KINDS[kind].unit}{'s'[: len(chosen) != 1]} requeued by a user"
     with store.transaction():

@@ -9,12 +9,14 @@ from functools import partial
 from fleetctl.cli.apply.request import send_with_consent
 from fleetctl.cli.command.flags import Parser, add_override, parse_count, parse_rollout
 from fleetctl.cli.output.screen import Screen
-from fleetctl.common.errors import UsageError
+from fleetctl.common.errors import NotFound, UsageError
 from fleetctl.common.state_paths import find_state_dir
 from fleetctl.common.text import escape_line
 from fleetctl.daemon.client import spawn
 from fleetctl.daemon.client.socket_client import results_of
-from fleetctl.views.kinds import parse_target
+from fleetctl.views.kinds import Target, parse_target
+from fleetctl.views.objects import as_mapping
+from fleetctl.views.store_reading import must_find, open_reading
 
 PAGES = {
     "set": """\
@@ -34,14 +36,16 @@ exit codes:
   4 no such object, 5 conflict
 """,
     "scale": """\
-KIND/NAME --parallelism N [--rollout Replace|FinishRunning] [--yes]
+KIND/NAME (--parallelism N | --group NAME N) [--rollout Replace|FinishRunning] [--yes]
 
 Let more or fewer tasks of an object run at the same time; 0 pauses it. What runs beyond
-that is stopped, the youngest first, or with --rollout=FinishRunning ends by itself.
+that is stopped, the youngest first, or with --rollout=FinishRunning ends by itself. Or
+give a group of a TrainingRun another number of nodes: it alone starts again.
 
 examples:
   fleetctl scale job/embed --parallelism 16
   fleetctl scale sweep/lr --parallelism 0
+  fleetctl scale tr/rl --group rollout 5
   fleetctl scale job/embed --parallelism 1 --rollout FinishRunning
 
 exit codes:
@@ -61,6 +65,9 @@ def parser(verb: str) -> Parser:
         made.add_argument("number", nargs="?", metavar="N", help="as --parallelism N")
         made.add_argument(
             "--parallelism", type=parse_count, metavar="N", help="runs at the same time"
+        )
+        made.add_argument(
+            "--group", nargs=2, metavar=("NAME", "N"), help="nodes of this group of a TrainingRun"
         )
     add_losses(made)
     add_override(made)
@@ -82,13 +89,18 @@ def run(args: Namespace, screen: Screen) -> int:
     wanted = parse_target(args.object, args.namespace)
     if args.verb == "scale" and not wanted.kind.runs:
         raise UsageError(f"{wanted.key} runs nothing, so there is nothing to scale")
-    if args.verb == "scale" and (args.number is not None or args.parallelism is None):
+    if args.verb == "scale" and args.group:
+        fields = [_resize_group(args, wanted)]
+    elif args.verb == "scale" and (args.number is not None or args.parallelism is None):
         number = args.number if (args.number or "").isdigit() else "N"
         raise UsageError(
             "say how many may run at the same time with `--parallelism`",
             hint=f"fleetctl scale {args.object} --parallelism {number}",
         )
-    fields = args.fields if args.verb == "set" else [f"parallelism={args.parallelism}"]
+    elif args.verb == "scale":
+        fields = [f"parallelism={args.parallelism}"]
+    else:
+        fields = args.fields
     request = {"verb": "set", "key": wanted.key, "fields": fields, "yes": args.yes}
     if args.override:
         request["override"] = True
@@ -96,6 +108,29 @@ def run(args: Namespace, screen: Screen) -> int:
         request["rollout"] = args.rollout
     store_change(request, screen)
     return 0
+
+
+def _resize_group(args: Namespace, wanted: Target) -> str:
+    """Returns the change of the spec that gives a group this number of nodes. Raises UsageError
+    without one, NotFound for an object without such a group.
+    """
+    name, number = args.group
+    if args.parallelism is not None or args.number or not number.isdigit() or int(number) < 1:
+        raise UsageError(
+            "`--group` goes alone, with a name and a number of nodes, at least 1",
+            hint=f"fleetctl scale {args.object} --group {name} 2",
+        )
+    with open_reading(find_state_dir()) as reading:
+        spec = must_find(wanted, reading).spec()
+    groups = spec.get("groups")
+    names = [as_mapping(it).get("name") for it in (groups if isinstance(groups, list) else ())]
+    if name not in names:
+        known = ", ".join(f"`{it}`" for it in names)
+        raise NotFound(
+            f"{wanted.key} has no group `{escape_line(name)}`",
+            hint=f"it has {known}" if known else "`groups` of a TrainingRun declares them",
+        )
+    return f"groups[{names.index(name)}].nodes={int(number)}"
 
 
 def store_change(request: Mapping[str, object], screen: Screen) -> None:

@@ -70,7 +70,9 @@ def parser(verb: str) -> Parser:
     add_labels(made, "of all objects, or of a kind, with such labels")
     made.add_argument("-f", "--follow", action="store_true", help="go on until the objects end")
     made.add_argument("--index", type=parse_indexes, metavar="LIST", help="only these tasks: 3,7-9")
-    made.add_argument("--stage", metavar="NAME", help="only the stage of this name")
+    made.add_argument(
+        "--stage", "--group", metavar="NAME", help="only the stage or group of this name"
+    )
     made.add_argument("--node", type=parse_count, metavar="N", help="only this node, from 0")
     made.add_argument("--service", metavar="NAME", help="output of this service beside the task")
     made.add_argument("--failed", action="store_true", help="only tasks whose last attempt failed")

@@ -22,7 +22,8 @@ from fleetctl.views.store_reading import StoreReading, must_find, open_reading
 if TYPE_CHECKING:
     from fleetctl.views.plotting.charts import Chart
 
-KINDS = ("best", "parallel", "importance", "front", "rungs")
+KINDS = ("best", "parallel", "importance", "front", "rungs", "system")
+SYSTEM = KINDS[-1]  # of any object that runs work
 ALL = "all"
 AXES = ("step", "time")
 FILES = (".png", ".svg", ".html")
@@ -33,13 +34,15 @@ REDRAW_S = 0.5  # reading 10,000 trials at every change would be all that this c
 
 
 PAGE = """\
-KIND/NAME ... [--kind best|parallel|importance|front|rungs|all] [--metric NAME]
-    [-x step|time] [-o FILE] [-w]
+KIND/NAME ... [--kind best|parallel|importance|front|rungs|system|all]
+    [--metric NAME] [-x step|time] [-o FILE] [-w]
 
 Draw a sweep: the best score so far, parallel coordinates, parameter importance,
 the front of several metrics, what `early_terminate` looked at and whom it stopped;
 or what the tasks of any object report(), over its steps or the time since its
-first attempt began. A restarted task is one curve. Several objects are drawn in one.
+first attempt began. A restarted task is one curve, with marks. Several objects are
+drawn in one. In a .html, drag along axes of a sweep to choose trials. `system` is
+what runs use of their machines: GPUs, CPU and memory, sampled each 15 s.
 In a pipe, without colour and with LANG=C the drawing is plain ASCII.
 
 examples:
@@ -48,6 +51,7 @@ examples:
   fleetctl plot sweep/lr -o lr.html
   fleetctl plot trainingrun/sft --metric loss -o loss.png
   fleetctl plot tr/a tr/b --metric loss -x time
+  fleetctl plot tr/a --kind system
 
 exit codes:
   0 ok, 2 wrong usage, 3 refused (png without matplotlib), 4 no such object or metric
@@ -62,7 +66,7 @@ def parser(verb: str) -> Parser:
         type=one_of(*KINDS, ALL),
         default=ALL,
         metavar="|".join((*KINDS, ALL)),
-        help="which pictures of a sweep (default %(default)s)",
+        help="which pictures of a sweep, or those of machines (default %(default)s)",
     )
     made.add_argument(
         "--metric",
@@ -105,7 +109,7 @@ def parser(verb: str) -> Parser:
 
 def run(args: Namespace, screen: Screen) -> int:
     wanted = [parse_target(it, args.namespace) for it in dict.fromkeys(args.objects)]
-    if len(wanted) > 1 and args.kind != ALL:
+    if len(wanted) > 1 and args.kind not in (ALL, SYSTEM):
         raise UsageError(
             f"`--kind {args.kind}` draws one sweep", hint="leave out `--kind` to compare metrics"
         )
@@ -118,7 +122,7 @@ def run(args: Namespace, screen: Screen) -> int:
         for seen in views:
             if not seen.kind.runs:
                 raise UsageError(f"a {seen.kind.name} runs nothing, so there is nothing to plot")
-            if args.kind != ALL and not seen.kind.searches:
+            if args.kind not in (ALL, SYSTEM) and not seen.kind.searches:
                 raise UsageError(
                     f"`--kind {args.kind}` is about the trials of a sweep, not a {seen.kind.name}",
                     hint=f"fleetctl plot {args.objects[0]} --metric NAME",

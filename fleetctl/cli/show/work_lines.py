@@ -56,6 +56,7 @@ QUEUED_S_MIN = 1.0  # a shorter wait is normal
 
 STOPPED_SHOWN_MAX = 5
 PARAMETERS_SHOWN_MAX = 5
+LOADS_MAX = 16  # live runs whose samples are summed
 NAMES_SHOWN_MAX = 8
 MACHINES_SHOWN_MAX = 4
 MACHINES_READ_MAX = 100  # tasks, which may all be of this machine, so that the screen is quick
@@ -211,6 +212,13 @@ def stage_lines(seen: View, _reading: StoreReading, _now_s: float) -> Lines:
     yield escape_line(seen.text("stage"))
 
 
+def groups_lines(seen: View, _reading: StoreReading, _now_s: float) -> Lines:
+    groups = seen.status.get("groups")
+    for group in map(as_mapping, groups if isinstance(groups, list) else ()):
+        nodes = count_noun(int(str(group.get("nodes"))), "node")
+        yield escape_line(f"{group.get('name')}: {nodes}, {group.get('state')}")
+
+
 def nodes_lines(seen: View, _reading: StoreReading, _now_s: float) -> Lines:
     if nodes := seen.status.get("nodes"):
         yield nodes_line(nodes)
@@ -219,6 +227,21 @@ def nodes_lines(seen: View, _reading: StoreReading, _now_s: float) -> Lines:
 def gpus_lines(seen: View, _reading: StoreReading, _now_s: float) -> Lines:
     if usage := seen.map("usage"):
         yield usage_line(usage)
+
+
+def load_lines(seen: View, reading: StoreReading, _now_s: float) -> Lines:
+    """Yields `187 % of a core, 3.1 GiB, by 2 runs`, by the newest samples of live runs."""
+    percent = mib = 0.0
+    sampled = 0
+    for run in reading.live_attempts(seen)[:LOADS_MAX]:
+        newest = {row.name: row.value or 0.0 for row in reading.samples(run.name)}
+        if "system/cpu.percent" in newest:
+            percent += newest["system/cpu.percent"]
+            mib += newest.get("system/memory_mib", 0.0)
+            sampled += 1
+    if sampled:
+        memory = f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib:.0f} MiB"
+        yield f"{percent:.0f} % of a core, {memory}, by {count_noun(sampled, 'run')}"
 
 
 def checkpoint_lines(seen: View, _reading: StoreReading, now_s: float) -> Lines:

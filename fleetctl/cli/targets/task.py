@@ -57,7 +57,9 @@ def add_which(parser: Parser) -> None:
     parser.add_argument(
         "--index", type=parse_count, metavar="N", help="which task; not needed while one alone runs"
     )
-    parser.add_argument("--stage", metavar="NAME", help="which stage, by its name")
+    parser.add_argument(
+        "--stage", "--group", metavar="NAME", help="which stage or group, by its name"
+    )
     parser.add_argument(
         "--node", type=parse_count, default=0, metavar="N", help="which of several nodes; default 0"
     )

@@ -75,6 +75,8 @@ class ApiClient:
         found = {"Accept": JSON, VERSION_HEADER: version.VERSION}
         if agent := find_agent(os.environ):
             found[AGENT_HEADER] = agent
+        if caller := os.environ.get("TRACEPARENT"):
+            found["traceparent"] = caller
         if self._token:
             found["Authorization"] = f"Bearer {self._token}"
         return found
@@ -266,6 +268,7 @@ _SHAPES: Mapping[str, tuple[Callable[[Any], Any], Callable[[Iterator[Any]], Any]
     "run": (_row_builder(RunRow), _take_first),
     "owner_of": (str, _take_first),
     "metrics": (_row_builder(MetricRow), iter),
+    "samples": (_row_builder(MetricRow), iter),
     "checkpoints": (_row_builder(CheckpointRow), iter),
     "resumed_steps": (int, set),
     "metric_ends": (_row_builder(MetricEnd), list),

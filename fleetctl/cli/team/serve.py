@@ -13,6 +13,7 @@ from fleetctl.common.state_paths import find_state_dir
 
 if TYPE_CHECKING:
     from fleetctl.server.callers import TokenIssuer
+    from fleetctl.server.oidc import OidcConfig
 
 PAGE = """\
 [--listen ADDRESS:PORT] [--tls-cert FILE --tls-key FILE | --behind-proxy]
@@ -44,6 +45,17 @@ def parser(verb: str) -> Parser:
         "--listen", default=DEFAULT_LISTEN, metavar="ADDRESS:PORT",
         help=f"where to listen (default {DEFAULT_LISTEN}); port 0: a free one",
     )  # fmt: skip
+    add_address_flags(made)
+    made.add_argument(
+        "--webhook-secret", default="", metavar="FILE",
+        help="take pushes of GitHub and GitLab that know the secret in FILE: Sources look at once",
+    )  # fmt: skip
+    add_oidc_flag(made)
+    return made
+
+
+def add_address_flags(made: Parser) -> None:
+    """Adds the flags on how a server is reached, beside the address itself."""
     made.add_argument(
         "--name", action="append", default=[], metavar="HOST", dest="names",
         help="a name under which it is reached; requests for others are refused; repeatable",
@@ -54,23 +66,27 @@ def parser(verb: str) -> Parser:
         "--behind-proxy", action="store_true",
         help="a proxy in front does TLS and sends X-Forwarded-For; everybody needs a token",
     )  # fmt: skip
-    made.add_argument(
-        "--webhook-secret", default="", metavar="FILE",
-        help="take pushes of GitHub and GitLab that know the secret in FILE: Sources look at once",
-    )  # fmt: skip
+
+
+def add_oidc_flag(made: Parser) -> None:
+    """Adds the flag with the file on an issuer of tokens."""
     made.add_argument(
         "--oidc", default="", metavar="FILE",
         help="take tokens of the OpenID Connect issuer in FILE, by its rules for roles",
     )  # fmt: skip
-    return made
 
 
-def run(args: Namespace, screen: Screen) -> int:
-    host, port = _split_address(args.listen)
+def check_tls_flags(args: Namespace) -> None:
+    """Raises UsageError where the flags of add_address_flags contradict each other."""
     if bool(args.tls_cert) != bool(args.tls_key):
         raise UsageError("a certificate and its key go together", hint="--tls-cert and --tls-key")
     if args.tls_cert and args.behind_proxy:
         raise UsageError("either the proxy does TLS, or the server", hint="leave one of them out")
+
+
+def run(args: Namespace, screen: Screen) -> int:
+    host, port = split_address(args.listen, f"--listen {DEFAULT_LISTEN}")
+    check_tls_flags(args)
     try:
         from fleetctl.server.api_server import serve_api
         from fleetctl.server.callers import ListenAddress
@@ -96,26 +112,38 @@ def run(args: Namespace, screen: Screen) -> int:
 
 
 def _make_issuer(path: str) -> TokenIssuer | None:
-    """Returns the check of an issuer's tokens; None without a file. Its models and cryptography
-    take longer to load than all else of the server."""
+    """Returns the check of an issuer's tokens; None without a file."""
+    config = read_oidc_file(path)
+    if config is None:
+        return None
+    from fleetctl.server.oidc import OidcCheck
+
+    return OidcCheck(config)
+
+
+def read_oidc_file(path: str) -> OidcConfig | None:
+    """Returns the configuration in the file of --oidc; None without one. Its models and
+    cryptography take longer to load than all else of the server."""
     if not path:
         return None
     try:
-        from fleetctl.server.oidc import OidcCheck, read_oidc_config
+        from fleetctl.server.oidc import read_oidc_config
     except ModuleNotFoundError as error:
         raise FleetctlError(
             f"--oidc needs the package `{error.name}`", hint=install_hint("server")
         ) from None
-    return OidcCheck(read_oidc_config(path))
+    return read_oidc_config(path)
 
 
-def _split_address(text: str) -> tuple[str, int]:
+def split_address(text: str, example: str) -> tuple[str, int]:
+    """Returns the host and the port in the value of a flag. example: the flag with a good value.
+    Raises UsageError."""
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     known = port.isascii() and port.isdigit() and int(port) <= PORT_MAX
     if not colon or not host or not known:
         raise UsageError(
-            f"--listen is `{text}`; it must be an address and a port",
-            hint=f"--listen {DEFAULT_LISTEN}",
+            f"{example.partition(' ')[0]} is `{text}`; it must be an address and a port",
+            hint=example,
         )
     return host, int(port)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 # A reply names every object of a request; a million results stay below this.
 REPLY_BYTES_MAX = 256 * 1024 * 1024
 # Validating and storing the largest manifest takes seconds; beyond this the controller hangs.
+# In a request of the operator's server: it is for custom resources, not for the store alone.
+THROUGH_CLUSTER = "throughCluster"
 REPLY_WAIT_S = 120.0
 PING_WAIT_S = 10.0  # a very busy machine lets a controller stand still for seconds
 SLICE_S = 0.5  # between two looks at a controller that has not replied yet

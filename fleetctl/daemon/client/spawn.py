@@ -60,6 +60,8 @@ def request_or_start(home: Path, message: Mapping[str, object]) -> dict[str, obj
     message that names no agent has that of this process's environment."""
     if agent := find_agent(os.environ):
         message = {"agent": agent, **message}
+    if caller := os.environ.get("TRACEPARENT"):
+        message = {"traceparent": caller, **message}
     try:
         return send_request(home, message)
     except NotRunning:

@@ -21,7 +21,7 @@ from fleetctl.controllers.depends.dependency_status import (
 )
 from fleetctl.controllers.depends.edges import find_requested_results, release_key
 from fleetctl.controllers.depends.results import format_request, rows_in
-from fleetctl.controllers.kinds.registry import CONTROLLERS
+from fleetctl.controllers.kinds.registry import choose_controller
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.plan import Plan, Reuse, Start
 from fleetctl.controllers.trials.winner import MissingInput
@@ -174,7 +174,9 @@ def _compute_key(work: ResourceWork) -> str:
         resource = work.resource
         assert isinstance(spec, WorkSpec)
         notes = resource.annotations
-        contents = CONTROLLERS[resource.kind].contents_of(spec, pins_of(notes))
+        controller = choose_controller(resource.kind, spec)
+        assert controller is not None, f"{resource.key} runs no work"
+        contents = controller.contents_of(spec, pins_of(notes))
         said = (notes.get(RERUN, ""), notes.get(RESULTS, ""))
         work.release_key = release_key(resource.kind, spec, contents, said)
     return work.release_key

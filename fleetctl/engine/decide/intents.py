@@ -202,6 +202,8 @@ class Intents:
         store.runs.advance(copied.run, result=copied.result, metrics=copied.metrics)
         score = score_of(work.controller, copied.run, copied.result, lambda: values)
         work.history.reused(copied.run, score=score)
+        for part in self._parts.awake_for("run_ended", work.track):
+            part.run_ended(work, copied.run, copied.result)
 
     def _stop(
         self,

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from functools import partial
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.common.event_loop import cancel_tasks
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.planning.plan import (
@@ -42,6 +42,7 @@ from fleetctl.engine.shared.messages import (
     StartWaits,
     StopReplied,
 )
+from fleetctl.engine.shared.part import EngineParts, ProviderCall
 from fleetctl.providers.contract.base import (
     FunctionRequest,
     InputFile,
@@ -69,7 +70,8 @@ AGAIN_S_MAX = 60.0  # between two requests to a provider that does not reply aft
 
 class PlanExecutor:
     """rate limiters: by provider. exceeded: more is held there than there may be. secrets: finds
-    values. join: gives a start what its program finds its endpoints by.
+    values. join: gives a start what its program finds its endpoints by. parts: add variables to a
+    program, and take note of calls.
     """
 
     def __init__(
@@ -80,8 +82,10 @@ class PlanExecutor:
         exceeded: Callable[[str], bool],
         secrets: Callable[[tuple[str, ...], str], ResolvedSecrets],
         join: Callable[[ResourceWork, RunRequest], Awaitable[RunRequest]],
+        parts: EngineParts,
     ) -> None:
         self._state = state
+        self._parts = parts
         self._rate_limiters = rate_limiters
         self._exceeded = exceeded
         self._secrets, self._join = secrets, join
@@ -292,7 +296,9 @@ class PlanExecutor:
             if self._is_above_a_limit(run):
                 message = "a limit was lowered, and what is above it is being ended"
                 raise Unavailable(message, reason="Crowded", retry_after_s=ROOM_LOOK_S)
-            return await self._state.providers[run.provider].start(request)
+            what = "begin" if request.handle else "create"
+            with self._report_call(ref_of(run), run.provider, what):
+                return await self._state.providers[run.provider].start(request)
 
         creates = request.sandbox == request.run and not request.handle
         return await self._rate_limiters[run.provider].start(start, creates=creates)
@@ -310,7 +316,10 @@ class PlanExecutor:
         ref: RunRef,
         grace_s: float,
     ) -> None:
-        stop = partial(self._state.providers[provider].stop, ref, grace_s=grace_s)
+        async def stop() -> None:
+            with self._report_call(ref, provider, "stop"):
+                await self._state.providers[provider].stop(ref, grace_s=grace_s)
+
         message = NO_TEXT
         try:
             reply = await guard_call(
@@ -320,6 +329,36 @@ class PlanExecutor:
         except (Refused, Unavailable) as error:
             message = hinted_error(error)
         self._state.inbox.tell(StopReplied(ref.run, message))
+
+    @contextmanager
+    def _report_call(
+        self,
+        ref: RunRef,
+        provider: str,
+        what: str,
+    ) -> Iterator[None]:
+        """Reports a call to the parts as it ends, in whatever way."""
+        clock = self._state.clock
+        began_at_s = clock.now_s()
+        problem = "Cancelled"
+        try:
+            yield
+            problem = ""
+        except FleetctlError as error:
+            problem = error.reason if isinstance(error, Unavailable) else type(error).__name__
+            raise
+        finally:
+            call = ProviderCall(
+                ref.uid,
+                ref.run,
+                provider,
+                what,
+                began_at_s,
+                clock.now_s(),
+                problem,
+            )
+            for part in self._parts.awake("call_ended"):
+                part.call_ended(call)
 
     def _build_request(self, work: ResourceWork, run: Run) -> RunRequest:
         """Returns the complete request for the provider; secrets are resolved here and not
@@ -372,9 +411,11 @@ class PlanExecutor:
             variables={
                 **commit_variables(template, secrets.values),
                 **stage_variables(work, state.store.runs, run.index),
+                **self._parts.list_variables(work, run),
             },
             checkpoint=controller.checkpoint(work.history, run.index),
-            progress=controller.progress,
+            progress=controller.progress(run.index),
+            groups=controller.groups(run.index),
             labels=work.resource.labels,
             files=files,
         )

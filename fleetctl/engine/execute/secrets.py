@@ -102,6 +102,8 @@ def _listed_names(names: Names, namespace: str) -> frozenset[str]:
 
 REASON_MISSING = "SecretMissing"  # why a start waits
 SECRET_BYTES_MAX = 64 * 1024
+MASKED_CHARS_MIN = 6  # a shorter value is part of many words
+MASKED_MAX = 1_000
 MEND = "make the file, or fix the path"
 COPY = "copy it to a file of your own, and name that"
 _HINTS = {
@@ -127,6 +129,7 @@ class SecretValues:
         self._environ = environ
         self._allowed = allowed
         self._learnt: dict[str, str] = {}
+        self._resolved: dict[str, None] = {}  # values that runs got, the newest last
 
     def __repr__(self) -> str:
         return "SecretValues(***)"
@@ -134,6 +137,13 @@ class SecretValues:
     def learn(self, values: Mapping[str, str]) -> None:
         """Takes values from the applying user's shell. Lost with this process."""
         self._learnt.update(values)
+
+    def mask(self, text: str) -> str:
+        """Returns the text without the values of secrets that were used here."""
+        for value in (*self._learnt.values(), *self._resolved):
+            if len(value) >= MASKED_CHARS_MIN and value in text:
+                text = text.replace(value, "***")
+        return text
 
     def missing(self, names: tuple[str, ...]) -> list[str]:
         """Returns which of these variables are not known here."""
@@ -172,6 +182,9 @@ class SecretValues:
                 values[variable] = read_secret_file(name, path)
             if spec.from_provider is not None:
                 refs.append(spec.from_provider)
+        self._resolved.update(dict.fromkeys(values.values()))
+        while len(self._resolved) > MASKED_MAX:
+            del self._resolved[next(iter(self._resolved))]
         allowed = self._allowed
         unlisted = () if allowed is None else allowed.unlisted(refs, namespace)
         return ResolvedSecrets(values, tuple(refs), unlisted)

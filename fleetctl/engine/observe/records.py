@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from fleetctl.controllers.history.retry_limits import RESULT_INVALID, rolls_over
 from fleetctl.controllers.model import CheckpointReport, Metric, Run, RunState, SavedCheckpoint
 from fleetctl.controllers.planning.kind_controller import KindController, is_outdated, is_superseded
+from fleetctl.engine.money.ledger import RunCharges
 from fleetctl.engine.sleeping import nudge_freed
 from fleetctl.specs.kinds.registry import KINDS, unit_called
 from fleetctl.specs.values.hints import HintedText
@@ -23,17 +24,18 @@ from fleetctl.tracking.result_cache import contents_of, is_fixed, remember_succe
 from fleetctl.tracking.track import ResourceWork
 
 if TYPE_CHECKING:
-    from fleetctl.engine.money.ledger import RunCharges
     from fleetctl.engine.shared.engine_state import EngineState
+    from fleetctl.engine.shared.part import EngineParts
 
 
 REMARKS_MAX = 20  # events of an object; further remarks of runs are in their logs
 
 
 class Records:
-    def __init__(self, state: EngineState, charges: RunCharges) -> None:
+    def __init__(self, state: EngineState, parts: EngineParts) -> None:
         self._state = state
-        self._charges = charges
+        self._charges = parts.get(RunCharges)
+        self._parts = parts
         self._changed: dict[str, Run] = {}
         self._metrics: dict[str, list[Metric]] = {}
         self._saved: dict[str, list[SavedCheckpoint]] = {}
@@ -128,6 +130,8 @@ class Records:
         # If a result cannot be kept whole, the fields that fit are no result, but are shown.
         self._results[run.name] = result if run.reason == RESULT_INVALID else whole
         self._remember(work, run, whole, latest)
+        for part in self._parts.awake_for("run_ended", track):
+            part.run_ended(work, run, self._results[run.name])
         self._report_end(work, run)
 
     def _report_end(self, work: ResourceWork, run: Run) -> None:
@@ -146,7 +150,7 @@ class Records:
     def _last_step(self, run: Run) -> int | None:
         """Returns the greatest step that it reported, with what this tick has yet to write."""
         stored = self._state.store.runs.last_step(run.name)
-        steps = [it.step for it in self._metrics.get(run.name, ())]
+        steps = [it.step for it in self._metrics.get(run.name, ()) if not it.sampled]
         return max(steps if stored is None else [*steps, stored], default=None)
 
     def record_enter(self, work: ResourceWork, run: Run) -> None:
@@ -175,12 +179,13 @@ class Records:
     ) -> bool:
         """Records new metrics of a live run. Returns True when its kind may decide by them."""
         self._metrics.setdefault(run.name, []).extend(fresh)
-        work.track.latest.setdefault(run.name, {}).update(last_values(fresh))
         self._changed.setdefault(run.name, run)
+        reported = [it for it in fresh if not it.sampled]
+        work.track.latest.setdefault(run.name, {}).update(last_values(reported))
         curves = work.history.curves
-        if curves is None or is_superseded(work.controller, run):
+        if curves is None or not reported or is_superseded(work.controller, run):
             return False  # a report under an older spec does not apply to this one
-        return curves.take(run.index, run.name, fresh)
+        return curves.take(run.index, run.name, reported)
 
     def record_remarks(
         self,

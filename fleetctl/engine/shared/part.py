@@ -19,7 +19,7 @@ from fleetctl.specs.values.hints import HintedText
 from fleetctl.tracking.track import ResourceWork, Track
 
 if TYPE_CHECKING:
-    from fleetctl.controllers.model import Resource
+    from fleetctl.controllers.model import Resource, Run
     from fleetctl.engine.shared.engine_state import EngineState
 
 Helper = Callable[[], Awaitable[None]]
@@ -57,6 +57,21 @@ class WorkDecision:
             return controller.policy.parallelism
         names = controller.candidates
         return sum(it for name, it in self.desired.providers.items() if name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderCall:
+    """A call for a run, once it has ended. what: create, begin or stop. problem: the reason of its
+    failure, or empty.
+    """
+
+    uid: str
+    run: str
+    provider: str
+    what: str
+    began_at_s: float
+    ended_at_s: float
+    problem: str = ""
 
 
 class EnginePart:
@@ -98,6 +113,9 @@ class EnginePart:
     def end_tick(self) -> Iterable[str]:
         """Returns the uids of objects that need one more pass in this tick."""
         return ()
+
+    def committed(self) -> None:
+        """Takes note that the tick is durable; its effects begin after this."""
 
     def forget(self) -> None:
         """Drops what it received since the last commit, as the tick is undone; `load` follows."""
@@ -143,6 +161,23 @@ class EnginePart:
 
     def take_decision(self, decision: WorkDecision) -> None:
         """Takes note of what was decided."""
+
+    def run_ended(
+        self,
+        work: ResourceWork,
+        run: Run,
+        result: str | None,
+    ) -> None:
+        """Takes the record of a run that ended, in the transaction that writes it."""
+
+    # -- calls of providers, beside the ticks ------------------------------------------------------
+
+    def list_variables(self, _work: ResourceWork, _run: Run) -> Mapping[str, str]:
+        """Returns variables for the program of a run that is about to start."""
+        return {}
+
+    def call_ended(self, call: ProviderCall) -> None:
+        """Takes note of a call that the provider has answered, or not."""
 
     # -- passes over any object --------------------------------------------------------------------
 
@@ -245,6 +280,13 @@ class EngineParts:
     def _rests(self, part: EnginePart) -> bool:
         declared = self._declared
         return part.rests and declared is not None and part.kind not in declared
+
+    def list_variables(self, work: ResourceWork, run: Run) -> dict[str, str]:
+        """Returns the variables that parts give to a run's program."""
+        found: dict[str, str] = {}
+        for part in self.awake_for("list_variables", work.track):
+            found |= part.list_variables(work, run)
+        return found
 
     def list_inputs(self, work: ResourceWork, now_s: float) -> dict[str, Any]:
         """Returns the fields of DesiredObject that parts add."""

@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from http import HTTPStatus
 
 from aiohttp import ClientError, ClientSession, ClientTimeout
@@ -60,6 +61,30 @@ async def answer_call(
     begin: Begin | None,
     piece: Piece | None,
 ) -> CallAnswer:
+    """Answers as below, with a span of the call where spans are exported."""
+    spans = call.state.spans
+    if spans is None:
+        return await _answer_call(call, begin, piece)
+    span = spans.begin(
+        call.path,
+        call.body,
+        call.headers,
+        owner=call.grant.traceparent,
+        endpoint=call.endpoint.name,
+        run=call.grant.run,
+    )
+    headers = {**call.headers, "traceparent": span.traceparent}
+    with spans.trace(span) as answers:
+        answer = await _answer_call(replace(call, headers=headers, span=span), begin, piece)
+        answers.append(answer)
+        return answer
+
+
+async def _answer_call(
+    call: EndpointCall,
+    begin: Begin | None,
+    piece: Piece | None,
+) -> CallAnswer:
     """Returns the whole answer, or, with `begin` and `piece`, a stream that was passed on as it
     came.
 
@@ -101,6 +126,8 @@ def find_cached(call: EndpointCall) -> tuple[str, CallAnswer | None]:
         return kept_as, None
 
     call.state.ledger.add(call.key, hits=1)
+    if call.span is not None:
+        call.span.attributes["fleetctl.cache_hit"] = True
     content_type, body = found
     headers = {"Content-Type": content_type, USD: "0", TOKENS: "0 0"}
     return kept_as, CallAnswer(200, headers, body)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fleetctl.gateway.call_ledger import CostHold, UsageKey
+from fleetctl.gateway.call_spans import CallSpan
 from fleetctl.gateway.endpoints import CallerGrant, GatewayEndpoint
 from fleetctl.gateway.gateway_state import GatewayState
 from fleetctl.gateway.rules.failures import (
@@ -43,6 +44,7 @@ class EndpointCall:
     body: dict[str, Any] = field(repr=False)
     length_bytes: int
     headers: dict[str, str] = field(default_factory=dict, repr=False)  # of the task's, to be sent
+    span: CallSpan | None = field(default=None, repr=False)  # None: nobody asked for traces
 
     @property
     def key(self) -> UsageKey:

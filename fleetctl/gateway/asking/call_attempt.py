@@ -24,6 +24,7 @@ from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 
 from fleetctl.gateway.asking.call import EndpointCall
+from fleetctl.gateway.call_spans import CallSpan
 from fleetctl.gateway.endpoints import GatewayEndpoint
 from fleetctl.gateway.numbered_calls import CallAnswer
 from fleetctl.gateway.rules.failures import (
@@ -67,10 +68,12 @@ Piece = Callable[[bytes], Awaitable[None]]
 class AnswerStream:
     """A stream of either protocol: server-sent events, or a JSON object a line.
 
-    hide_usage: the task did not request the piece with the usage; the gateway did.
+    hide_usage: the task did not request the piece with the usage; the gateway did. span: takes note
+    of each piece.
     """
 
     hide_usage: bool = False
+    span: CallSpan | None = field(default=None, repr=False)
     usage: TokenCount | None = None
     first: dict[str, Any] | None = field(default=None, repr=False)
     _bytes: int = 0
@@ -120,6 +123,8 @@ class AnswerStream:
             self._bytes += len(text)
             return True
         self.first = reply if self.first is None else self.first
+        if self.span is not None:
+            self.span.note_reply(reply)
         usage = usage_of(reply)
         if usage is not None:
             # In some protocols one event counts the prompt, and another one the answer.
@@ -192,6 +197,8 @@ class CallAttempt:
         body = self._body()
         begun = False
         _attempt.set(self)
+        if call.span is not None:
+            call.span.note_server(self.server.url)
         try:
             async with call.state.client.post(
                 endpoint.url_of(self.server, call.path),
@@ -268,6 +275,8 @@ class CallAttempt:
         if found is not None:
             raise self._bad(found, document, length_bytes=len(body))
         self._known = used_by(document, self.call.body, self.worst)
+        if self.call.span is not None:
+            self.call.span.note_reply(document)
         return CallAnswer(reply.status, _task_headers(reply), body)
 
     def _bad(
@@ -322,7 +331,7 @@ class CallAttempt:
         begin: Begin | None,
         piece: Piece | None,
     ) -> CallAnswer:
-        stream = self._stream = AnswerStream(self.asked_usage)
+        stream = self._stream = AnswerStream(self.asked_usage, self.call.span)
         headers = _task_headers(reply)
         kept = []
         length_bytes = 0

@@ -108,6 +108,29 @@ def build_node_variables(
     return {**values, **dict.fromkeys(INTERFACES if interface else (), interface)}
 
 
+def build_group_variables(
+    own: Mapping[str, Any],
+    rank: int,
+    groups: Sequence[Mapping[str, Any]],
+) -> dict[str, str]:
+    """Returns the variables of node `rank` of the group `own`, of a run with groups. Each group has
+    `name`, `addresses` of its nodes by rank, each with its port where the group has one, and
+    `hosts` and `ports`, where its nodes listen.
+    """
+    values = {
+        "FLEETCTL_GROUP": str(own["name"]),
+        "FLEETCTL_GROUP_RANK": str(rank),
+        "FLEETCTL_GROUP_NODES": str(len(own["addresses"])),
+        "FLEETCTL_GROUP_HOST": str(own["hosts"][rank]),
+    }
+    if own["ports"]:
+        values["FLEETCTL_GROUP_PORT"] = str(own["ports"][rank])
+    for group in groups:
+        word = re.sub("[^A-Z0-9]", "_", str(group["name"]).upper())
+        values[f"FLEETCTL_GROUP_{word}_ADDRESSES"] = "\n".join(group["addresses"])
+    return values
+
+
 def combine_ends(ends: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Returns the fields of the attempt's end record, given those of all nodes by rank.
 

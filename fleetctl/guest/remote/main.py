@@ -7,6 +7,7 @@
          ... --services NAME=C,...                    and the logs of its services from there
          ... --outputs O                              and what is kept of its files
          ... --stay yes                              this process lives as long as the sandbox
+         ... --gate N                                the descriptor that is closed once it is held
          ... --more yes                              and then others; see verbs.py
   turns  --dir D                                     the same from the first on, all over stdin
   stop   --dir D --run NAME --grace S                end the run; returns at once
@@ -46,13 +47,13 @@ def main(argv: list[str]) -> int:
         for_s = float(options["--for"]) if "--for" in options else None
         try:
             order = _read_order(options.get("--order"))
-            stay = "--stay" in options
             code = attach_run(
                 options["--run"],
                 offsets,
                 order,
                 for_s,
-                stay=stay,
+                stay="--stay" in options,
+                gate=int(options.get("--gate", -1)),
             )
             if "--more" in options and code == 0:
                 from fleetctl.guest.remote.verbs import attach_in_turn

@@ -2,6 +2,7 @@
 sandbox's preparation before its first task.
 
 supervisor          locked by the living supervisor; its existence shows that a run has begun
+empty               there once the supervisor has ended and left no process
 sock                where the supervisor listens
 relay               where the relay of model calls listens, if there is one
 runs/<run>.begun    the latch of a run
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 
 LOCK = "supervisor"
+EMPTY = "empty"
 SOCKET = "sock"
 RUNS = "runs"
 FILES = "files"

@@ -37,6 +37,8 @@ EOF = b'{"e":"eof"}\n'
 ALIVE_S = 15.0  # a stream that is silent for longer than this is broken
 ALIVE = b'{"e":"alive"}\n'
 
+STUCK_S = 60.0  # that a reader may take no byte at the end; it is gone then, or hangs
+
 LOOK_S = 0.1  # between two looks while there is no line to the supervisor
 BEGINNING_S = 5.0  # between a latch and the journal; longer means that the latch's owner died
 LOST = 3  # the exit code of a run whose supervisor died without an end record
@@ -364,13 +366,14 @@ class Telling:
             self.close()
 
     def finish(self) -> None:
-        """Writes all remaining frames, however long it takes: no other work is left."""
-        if self._handle < 0:
-            return
-        os.set_blocking(self._handle, True)
-        while self._rest:
-            self._write_rest()
+        """Writes all remaining frames to a reader that takes them: no other work is left."""
         self.look()
+        room = select.poll()
+        while self._rest:
+            room.register(self._handle, select.POLLOUT)
+            if not room.poll(STUCK_S * 1000):
+                break
+            self._write_rest()
         self.close()
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from fleetctl.guest.remote.loop import Loop
 from fleetctl.guest.remote.process.child import Leader
 from fleetctl.guest.remote.run.attempt import Attempt
 from fleetctl.guest.remote.visitors import Visitors
-from fleetctl.guest.supervision.processes import send_signal
+from fleetctl.guest.supervision.processes import adopt_orphans, has_children, send_signal
 from fleetctl.guest.task.text import encode_compact
 
 TYPE_CHECKING = False
@@ -49,6 +49,7 @@ def supervise(
     os.close(null)
     os.close(errors)
     os.write(lock, b"%d" % os.getpid())
+    adopts = adopt_orphans()
     supervisor = Supervisor()
     if follower is not None:
         supervisor.visitors.adopt(follower)
@@ -63,6 +64,9 @@ def supervise(
         raise
     finally:
         supervisor.finish()
+    if adopts and not has_children():
+        # Whoever ends the sandbox need not search the processes of the machine for ours.
+        place.create_latch(place.EMPTY)
     return 0
 
 

@@ -42,10 +42,12 @@ def attach_run(
     for_s: Optional[float] = None,
     *,
     stay: bool = False,
+    gate: int = -1,
 ) -> int:
     """Returns the exit code. offsets: where each stream goes on; order: its JSON, or None to
-    follow; for_s: how long to follow; stay: this process lives until its sandbox ends, so that it
-    may be the supervisor itself, which saves a process at each run.
+    follow; for_s: how long to follow; stay: this process may live until its sandbox ends, so that
+    it may be the supervisor itself, which saves processes at each run; gate: a descriptor that is
+    closed once the supervisor's lock is held.
     """
     line = None
     if order is not None and place.create_latch(place.begun_path(run)):
@@ -53,6 +55,9 @@ def attach_run(
         names = [name for name in wanted["secret_names"] if name in os.environ]
         secrets = {name: os.environ.pop(name) for name in names}
         lock = place.lock_supervisor()
+        if gate >= 0:
+            os.close(gate)
+            gate = -1
         if lock is not None and stay:
             return _become_supervisor(lock, offsets, wanted, secrets)
         line = (
@@ -63,6 +68,8 @@ def attach_run(
     elif not os.path.exists(place.begun_path(run)):
         os.write(1, b'{"e":"unbegun"}\n')
         return UNBEGUN
+    if gate >= 0:
+        os.close(gate)
     from fleetctl.guest.remote.stream import follow_run
 
     if for_s is None:

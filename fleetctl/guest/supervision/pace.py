@@ -1,9 +1,10 @@
 """Notices that a run no longer makes progress within a time, and makes it write where it hangs;
-samples how busy its GPUs are and how fast it steps, each 15 s.
+samples how busy its GPUs are, how fast it steps, and what its processes use, each 15 s.
 
-The run's supervisor calls Pace and Gpus once a second. Gpus calls `nvidia-smi`, which every
-image with the driver has: a driver that hangs, as it does when a device is lost, then holds up that
-process and not the supervisor, as NVML in here would. Without `nvidia-smi` there is no sample.
+The run's supervisor calls Pace and Gpus once a second, and Load when it is due. Gpus calls
+`nvidia-smi`, which every image with the driver has: a driver that hangs, as it does when a device
+is lost, then holds up that process and not the supervisor, as NVML in here would. Without
+`nvidia-smi` there is no sample.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 
-from fleetctl.guest.supervision.processes import send_signal
+from fleetctl.guest.supervision.processes import read_stat, resident_bytes, send_signal
 
 TYPE_CHECKING = False
 
@@ -31,6 +32,10 @@ LOOK_S_MAX = 3.0  # that one look counts; a machine that slept or starved did no
 EVERY_S = 15.0
 AGAIN_S = 60.0  # a nearly constant sample is reported this often
 CHANGE_PERCENT = 5  # of use, or of memory
+SAMPLES_MAX = 1000  # of a run, before half as many are recorded, then a quarter, and so on
+CPU_TIMES = slice(11, 15)  # in /proc/PID/stat, from the state on: its own, and its ended children's
+CPU_CHANGE_PERCENT = 10  # of one core
+MEMORY_CHANGE = 0.1
 LATE_S = 10.0  # the driver hangs: no further call is made
 ANSWER_BYTES_MAX = 64 * 1024
 QUERY = (
@@ -107,6 +112,66 @@ def _has_handler(pid: int) -> bool:
     return False
 
 
+class SampleInterval:
+    """The time between two samples of a run: 15 s, and twice as long after each SAMPLES_MAX."""
+
+    def __init__(self) -> None:
+        self.every_s = EVERY_S
+        self.again_s = AGAIN_S
+        self._count = 0
+
+    def note(self) -> None:
+        self._count += 1
+        if self._count >= SAMPLES_MAX:
+            self._count = 0
+            self.every_s *= 2
+            self.again_s = max(AGAIN_S, self.every_s)
+
+
+class Load:
+    """Samples the CPU time and the memory of a run's processes."""
+
+    def __init__(self, begun_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """begun_s: when they began, by the clock."""
+        self._clock = clock
+        self._interval = SampleInterval()
+        self._looked_at_s = self._told_at_s = begun_s
+        self._ticks = 0
+        self._told = (-1.0, 0.0)
+        self._ticks_per_s = os.sysconf("SC_CLK_TCK")
+
+    def is_due(self) -> bool:
+        return self._clock() - self._looked_at_s >= self._interval.every_s
+
+    def take(self, pids: Iterable[int], journal: Journal) -> bool:
+        """Records a sample where it differs from the one before; returns whether it did."""
+        now_s = self._clock()
+        ticks = 0
+        used = 0
+        for pid in pids:
+            fields = read_stat(pid)
+            ticks += sum(map(int, fields[CPU_TIMES])) if fields is not None else 0
+            used += resident_bytes(pid)
+        spent_s = max(ticks - self._ticks, 0) / self._ticks_per_s
+        percent = 100.0 * spent_s / max(now_s - self._looked_at_s, 0.001)
+        self._ticks = ticks
+        self._looked_at_s = now_s
+        mib = used / (1 << 20)
+        if not self._is_news(percent, mib, now_s):
+            return False
+        self._told = (percent, mib)
+        self._told_at_s = now_s
+        self._interval.note()
+        return journal.note("load", {"cpu": round(percent, 1), "memory_mib": round(mib, 1)})
+
+    def _is_news(self, percent: float, mib: float, now_s: float) -> bool:
+        before, held = self._told
+        if before < 0 or now_s - self._told_at_s >= self._interval.again_s:
+            return True
+        busier = abs(percent - before) >= CPU_CHANGE_PERCENT
+        return busier or abs(mib - held) > MEMORY_CHANGE * max(mib, held)
+
+
 class Gpus:
     def __init__(
         self, devices: Optional[Sequence[int]], clock: Callable[[], float] = time.monotonic
@@ -118,6 +183,7 @@ class Gpus:
         self._asked_at_s = self._told_at_s = float("-inf")
         self._answer = b""
         self._told: Sample = []
+        self._interval = SampleInterval()
         self._step = (-1, 0.0)  # the highest reported step, and when it was read
         self._over = False  # no further sample is taken
 
@@ -127,7 +193,7 @@ class Gpus:
             self._leave()
             return False
         if self._process is None:
-            if now_s - self._asked_at_s >= EVERY_S:
+            if now_s - self._asked_at_s >= self._interval.every_s:
                 self._ask(now_s)
             return False
         answer = self._read_output()
@@ -140,6 +206,7 @@ class Gpus:
             return False
         self._told = sample
         self._told_at_s = now_s
+        self._interval.note()
         speed = self._speed(journal.step, now_s)
         return journal.note("usage", {"gpus": sample, "steps_per_s": speed})
 
@@ -179,7 +246,7 @@ class Gpus:
         return self._answer
 
     def _is_news(self, sample: Sample, now_s: float) -> bool:
-        if now_s - self._told_at_s >= AGAIN_S or len(sample) != len(self._told):
+        if now_s - self._told_at_s >= self._interval.again_s or len(sample) != len(self._told):
             return True
         both = zip(sample, self._told)
         pairs = [(_usage_shares(one), _usage_shares(other)) for one, other in both]

@@ -15,10 +15,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Iterator, List, Optional, Tuple
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _SIGKILL = 9
 _RLIMIT_LOCKS = 10
 _LIMIT_LINE = b"Max file locks"
+DATA_HEADROOM_BYTES = 256 * 1024 * 1024  # what is mapped and never touched, at the least
 
 
 def send_signal(pid: int, number: int) -> bool:
@@ -39,6 +40,22 @@ def carry_mark(mark: int) -> None:
     import resource  # processes of runs alone need it
 
     resource.setrlimit(_RLIMIT_LOCKS, (mark, mark))
+
+
+def data_limit(memory: int) -> int:
+    """Returns the bytes of data that one process may map where all of its run may use `memory`
+    bytes: it fails at once, however fast it grows, and their sum is looked at now and then.
+    """
+    return memory + max(memory // 4, DATA_HEADROOM_BYTES)
+
+
+def limit_data(size: int) -> None:
+    """Limits the data of this process and of all that it begins, each by itself."""
+    import resource  # processes of runs alone need it
+
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    size = size if hard == resource.RLIM_INFINITY else min(size, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (size, size))
 
 
 def directory_mark() -> int:
@@ -110,6 +127,26 @@ def reap_children() -> Iterator[Tuple[int, int]]:
         if pid == 0:
             return
         yield pid, status
+
+
+def adopt_orphans() -> bool:
+    """Makes this process the parent of all that it begins and that lose theirs, from now on;
+    returns whether it is. Called where ctypes is loaded, since few supervisors need it.
+    """
+    ctypes = sys.modules.get("ctypes")
+    if ctypes is None or sys.platform != "linux":
+        return False
+    return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+
+
+def has_children() -> bool:
+    """Returns whether a process of this one lives; of all its processes, where it adopts them."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            continue
+    except ChildProcessError:
+        return False
+    return True
 
 
 def end_with_parent(parent: int) -> None:

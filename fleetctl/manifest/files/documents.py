@@ -81,6 +81,11 @@ def read_documents(
     return found
 
 
+def read_document(path: str) -> Document:
+    """Reads one regular file; of a directory, the document says that it is none."""
+    return _read_file(path)
+
+
 def is_address(path: str) -> bool:
     """Returns True for `https://...`; also with a scheme that is not accepted, so that the message
     names the scheme.

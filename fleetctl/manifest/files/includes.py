@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from fleetctl.common.finding import Finding, Path
 from fleetctl.manifest.files import fence
-from fleetctl.manifest.files.documents import Document, is_address, read_documents
+from fleetctl.manifest.files.documents import Document, is_address, read_document
 from fleetctl.manifest.files.parameter_rows import RowError, read_rows
 from fleetctl.manifest.files.requirements import (
     RequirementsError,
@@ -354,14 +354,12 @@ def _include_search(
     except ValidationError as error:
         included.findings.extend(list_findings(error, SearchFile, named, here))
         return
-    (found,) = read_documents([_absolute_path(path, document.dir)])
-    included.read.append(_absolute_path(path, document.dir))
+    whole = _absolute_path(path, document.dir)
+    found = read_document(whole)
+    included.read.append(whole)
     if found.refused:
         at = (*here, "file")
-        problem, whole = (
-            f" is {value_text(path)}; {found.refused}",
-            _absolute_path(path, document.dir),
-        )
+        problem = f" is {value_text(path)}; {found.refused}"
         included.findings.append(Finding(at, problem, _suggest_near_file(whole, path)))
         return
     path = _shown_path(path, document)
@@ -480,7 +478,10 @@ def _list_task_files(
     if not fence.is_inside(path):
         raise FilesError(OUTSIDE_IT)
     if fence.is_of_kernel(path):
-        raise FilesError("it holds what is no file of a task")
+        raise FilesError(
+            "it holds what is no file of a task",
+            "name the directory of the files, such as `texts/*`",
+        )
 
     own = os.path.join(document.dir, os.path.basename(document.path))
     try:

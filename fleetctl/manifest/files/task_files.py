@@ -64,7 +64,7 @@ def split_glob(glob: str) -> tuple[str, list[str]]:
     """Returns (the directory that all matches lie below, the parts of the pattern below it)."""
     normal = os.path.normpath(glob)
     root = "/" if normal.startswith("/") else ""
-    parts = [it for it in normal.split("/") if it]
+    parts = [it for it in normal.split("/") if it] or ["."]
     fixed = next((at for at, it in enumerate(parts) if _WILD.search(it)), len(parts))
     fixed = min(fixed, len(parts) - 1)
     below: list[str] = []

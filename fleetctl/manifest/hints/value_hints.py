@@ -73,7 +73,7 @@ def of_value(
         return hint
     if sort == "int_type":
         return _hint_whole_number(value)
-    if field == "fromEnv" and isinstance(value, dict):
+    if field == "fromEnv" and isinstance(value, dict) and value:
         return (
             f"name the variables alone: `[{shorten_text(', '.join(value))}]`; no value belongs here"
         )
@@ -121,7 +121,7 @@ def _of_other_forms(path: Path, value: Any) -> str:
 
 def _of_secrets(value: Any) -> str:
     """Names variables only: a user may have written a value beside one."""
-    names = [value] if isinstance(value, str) else list(value or ())
+    names = list(value) if isinstance(value, list | dict) else [value]
     variables = [it for it in names if isinstance(it, str) and _NAME_OF_VARIABLE.fullmatch(it)]
     if not variables or len(variables) < len(names):
         return ""

@@ -77,6 +77,18 @@ def build_roles() -> list[Document]:
     ]
 
 
+def build_server_roles() -> list[Document]:
+    """Returns the roles that the operator needs beside its own where a server with it changes
+    objects: what users may do there is checked before, by the role of their token.
+    """
+    name = "fleetctl-server"
+    rule = _build_rule(GROUP, list_plurals(), "create", "delete")
+    return [
+        _build_role("ClusterRole", name, rule),
+        _build_binding("ClusterRoleBinding", "ClusterRole", name),
+    ]
+
+
 def build_people_roles() -> list[Document]:
     """Returns the roles of users: a user with the right to view or edit a namespace may view or
     edit its custom resources too. Providers are of the whole cluster, and their keys are the

@@ -14,7 +14,12 @@ from typing import Any
 
 from fleetctl.manifest.yaml.emit import to_yaml
 from fleetctl.operator.crds.definition import GROUP, definition_of
-from fleetctl.operator.crds.roles import build_chart_kinds, build_people_roles, build_roles
+from fleetctl.operator.crds.roles import (
+    build_chart_kinds,
+    build_people_roles,
+    build_roles,
+    build_server_roles,
+)
 from fleetctl.specs.kinds.registry import KINDS, Kind
 
 ARGOCD_HEAD = """\
@@ -85,6 +90,7 @@ def render_files() -> dict[str, str]:
     return {
         **made,
         "kustomize/roles.yaml": _render_text(build_roles()),
+        "server/roles.yaml": _render_text(build_server_roles()),
         "kustomize/people.yaml": _render_text(build_people_roles()),
         "helm/fleetctl/kinds.yaml": _render_text([build_chart_kinds()]),
         "argocd/argocd-cm.yaml": _render_text([argocd_settings()]),

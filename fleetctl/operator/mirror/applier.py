@@ -8,6 +8,7 @@ money are the same, and an edit with kubectl meets the same rules.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -25,12 +26,14 @@ from fleetctl.specs.builtin import DEFAULT_PROVIDER
 
 if TYPE_CHECKING:
     from fleetctl.daemon.receive import ManifestReceiver
+    from fleetctl.specs.kinds.registry import Kind
 
 
 # A refusal may pass without an edit: an object that the resource names is stored later. The mirror
 # tries again whenever another object changed; this is the net.
 REFUSED_AGAIN_S = 60.0
 JOINED_MAX = 32  # resources that are applied together
+AUTHORS_MAX = 10_000  # of resources; the oldest are forgotten
 NOWHERE = "/nonexistent"  # relative paths begin there; manifests that name files are refused before
 
 
@@ -63,14 +66,39 @@ class Applier:
         self._receiver = receiver
         self._local_means = local_means
         self._joined = JoinedCalls(self._send, items_max=JOINED_MAX)
+        self._authors: OrderedDict[str, tuple[str, str]] = OrderedDict()
 
-    async def _send(self, documents: Sequence[Mapping[str, str]], *, yes: bool = False) -> None:
+    @property
+    def renames(self) -> bool:
+        """Returns whether work with provider `local` runs at another one."""
+        return self._local_means != DEFAULT_PROVIDER
+
+    def rename(self, kind: Kind, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns a spec with the providers that its work really gets."""
+        return replace_local(kind.name, spec, self._local_means, runs=kind.runs)
+
+    def note_author(self, key: str, digest: str, author: str) -> None:
+        """Notes who requested a state of a resource from this process. An annotation would not do:
+        everybody who may write the resource could name another user."""
+        if author:
+            self._authors[key] = digest, author
+            if len(self._authors) > AUTHORS_MAX:
+                self._authors.popitem(last=False)
+
+    async def _send(
+        self,
+        documents: Sequence[Mapping[str, str]],
+        *,
+        yes: bool = False,
+        author: str = "",
+    ) -> None:
         request = {
             "verb": "mirror",
             "documents": list(documents),
             "withoutFiles": True,  # they are refused before
             "env": {},
             "yes": yes,
+            "author": author,
             # kubectl applies in any order; the work waits and its status names the missing object
             "allowMissing": True,
         }
@@ -87,25 +115,19 @@ class Applier:
         """
         kind = entry.kind
         spec = found.get("spec") or {}
-        if kind.name == "Source":
-            return ELSEWHERE, None
-        if kind.name == "Notifier" and _starts_programs(spec):
-            return NO_PROGRAMS, None
-        if named := list(files_in(kind.files, spec)):
-            where, hint = named[0]
-            text = f"{where} names a file, and in a cluster there is none beside a manifest"
-            return Unaccepted("NamesFile", text, hint), None
-        if changed := list(truth_keys_in(spec)):
-            return _explain_changed_keys(changed), None
-        here = replace_local(kind.name, spec, self._local_means, runs=kind.runs)
+        if (barrier := self.find_barrier(kind, spec)) is not None:
+            return barrier, None
+        here = self.rename(kind, spec)
         document = {
             "path": f"{kind.name.lower()}/{entry.at[1]}",
             "text": manifest_text(kind, {**found, "spec": here}, wanted.origin),
             "dir": NOWHERE,
         }
         try:
-            if wanted.allows:
-                await self._send([document], yes=True)
+            digest, author = self._authors.get(entry.key, ("", ""))
+            author = author if digest == wanted.origin.digest else ""
+            if wanted.allows or author:
+                await self._send([document], yes=wanted.allows, author=author)
             else:
                 await self._joined.handle(document)
         except NeedsConsent as error:
@@ -122,6 +144,20 @@ class Applier:
             return Unaccepted("Refused", str(error), error.hint), REFUSED_AGAIN_S
         return None, None
 
+    def find_barrier(self, kind: Kind, spec: Mapping[str, Any]) -> Unaccepted | None:
+        """Returns why an object cannot be of a cluster; None where it can."""
+        if kind.name == "Source":
+            return ELSEWHERE
+        if kind.name == "Notifier" and _starts_programs(spec):
+            return NO_PROGRAMS
+        if named := list(files_in(kind.files, spec)):
+            where, hint = named[0]
+            text = f"{where} names a file, and in a cluster there is none beside a manifest"
+            return Unaccepted("NamesFile", text, hint)
+        if changed := list(truth_keys_in(spec)):
+            return _explain_changed_keys(changed)
+        return None
+
 
 def _explain_changed_keys(paths: list[str]) -> Unaccepted:
     more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
@@ -135,7 +171,7 @@ def _explain_changed_keys(paths: list[str]) -> Unaccepted:
     return Unaccepted("Invalid", text, hint)
 
 
-def _starts_programs(spec: Object) -> bool:
+def _starts_programs(spec: Mapping[str, Any]) -> bool:
     sinks = spec.get("notify")
     return isinstance(sinks, list) and any("command" in it for it in sinks if isinstance(it, dict))
 

@@ -24,8 +24,11 @@ from fleetctl.tracking.kept_by import MADE_FROM
 FINALIZER = "fleetctl.dev/confirmed-gone"
 # On a custom resource: the digest of the change that may destroy work, as its condition shows it.
 APPROVE = "fleetctl.dev/approve"
+# On a custom resource: the user of the operator's server who requested its last write. A note for
+# people, which gives no right and is no part of the object.
+REQUESTED_BY = "fleetctl.dev/requested-by"
 # kubectl's own copy of the applied manifest, which is the spec once more.
-_NOT_OURS = ("kubectl.kubernetes.io/last-applied-configuration", APPROVE, MADE_FROM)
+_NOT_OURS = ("kubectl.kubernetes.io/last-applied-configuration", APPROVE, MADE_FROM, REQUESTED_BY)
 DIGEST_CHARS = 12
 
 Object = Mapping[str, Any]

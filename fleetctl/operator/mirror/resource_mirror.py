@@ -29,6 +29,7 @@ from fleetctl.operator.mirror.custom_resource import (
     RefusedApply,
     choose_action,
     origin_of,
+    store_namespace,
 )
 from fleetctl.operator.mirror.entries import (
     MirrorEntry,
@@ -38,6 +39,7 @@ from fleetctl.operator.mirror.entries import (
     let_go,
 )
 from fleetctl.operator.mirror.kinds_served import KindsServed
+from fleetctl.operator.mirror.statuses import Unaccepted
 from fleetctl.specs.kinds.registry import KINDS, Kind
 from fleetctl.views.objects import View, build_view
 
@@ -239,6 +241,19 @@ class ResourceMirror:
         """
         failing = sum(1 for it in self._entries.values() if it.failures)
         return {"waiting": len(self._queue), "busy": len(self._tasks), "failing": failing}
+
+    def find_verdict(self, place: tuple[Kind, str, str], digest: str) -> Unaccepted | bool:
+        """Returns whether the state with this digest was carried out, or why it is refused. place:
+        kind, namespace and name at the API server."""
+        kind, namespace, name = place
+        row = self._state.store.resources.get(kind.name, name, store_namespace(kind, namespace))
+        origin = origin_of(row) if row is not None else None
+        if origin is not None and origin.digest == digest:
+            return True
+        entry = self._entries.get(MirrorEntry(kind, (namespace, name)).key)
+        if entry is None or entry.tried is None or entry.refusal is None:
+            return False
+        return entry.refusal if entry.tried.origin.digest == digest else False
 
     # -- one key -------------------------------------------------------------------------------
 

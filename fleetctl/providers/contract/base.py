@@ -28,6 +28,7 @@ from fleetctl.controllers.model import (
     Observation,
     ProgressOrder,
     Run,
+    RunGroups,
     WandbTrial,
 )
 from fleetctl.guest.ship.library import read_library
@@ -186,6 +187,7 @@ class RunRequest:
     metric: str = ""  # that its kind compares, of which every value is recorded
     checkpoint: CheckpointOrder | None = None  # where it saves its progress; None: unknown
     progress: ProgressOrder | None = None  # when it counts as hung; None: never
+    groups: RunGroups | None = None  # that it works with; None: it works alone
     variables: Mapping[str, str] = field(default_factory=dict)  # of this attempt alone
     endpoints: EndpointAccess | None = None  # that its programs may call; None: no endpoint
     labels: Mapping[str, str] = field(default_factory=dict)  # of its object

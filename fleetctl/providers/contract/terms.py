@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from fleetctl.specs.blocks.nodes import nodes_of, ray_of, rdma_of
+from fleetctl.specs.blocks.nodes import is_grouped, nodes_of, ray_of, rdma_of
 from fleetctl.specs.blocks.template import Template
 
 # The largest total of the files of a task whose order is an argument of a call, or a text for a
@@ -46,12 +46,15 @@ class Contract:
     nodes_max: int = 1  # machines that can work as one attempt
     ray: bool = False  # starts a Ray cluster before the work
     rdma: bool = False  # can join the machines of an attempt by it
+    groups: bool = False  # gives the nodes of a group addresses that other groups know
     inputs_bytes_max: int | None = None  # of all files of a task together; None: no own limit
 
     def cannot_join(self, provider: str, template: Template) -> str:
         """Returns why this number of nodes, or a Ray cluster over them, cannot be had there; or
         "".
         """
+        if is_grouped(template) and not self.groups:
+            return f"provider `{provider}` gives the groups of a run no addresses of each other"
         nodes = nodes_of(template)
         if nodes.min > self.nodes_max:
             one = self.nodes_max == 1
@@ -93,9 +96,11 @@ class Contract:
         )
 
     def joins_field(self, template: Template) -> str:
-        """Returns the field that asks for it, where `cannot_join` has a reason: `nodes`, `ray` or
-        `rdma`.
+        """Returns the field that asks for it, where `cannot_join` has a reason: `nodes`, `groups`,
+        `ray` or `rdma`.
         """
+        if is_grouped(template) and not self.groups:
+            return "groups"
         nodes = nodes_of(template).min
         if nodes > self.nodes_max or (template.is_function and nodes > 1):
             return "nodes"
@@ -108,11 +113,14 @@ class Contract:
         """Returns the hint, where `cannot_join` has a reason."""
         if template.is_function:
             return "use `nodes: 1`, and no `ray`"
+        if self.joins_field(template) == "groups":
+            return GROUPS_HINT
         if nodes_of(template).min > self.nodes_max:
             return f"use `nodes: {self.nodes_max}`, or place it elsewhere"
         return f"leave `{self.joins_field(template)}` out, or place it elsewhere"
 
 
+GROUPS_HINT = "place the whole run on `local`, or write a TrainingRun for each group"
 BRING_HINT = (
     "keep them on a volume, with their paths in a file of `fromFile`, or place it elsewhere"
 )

@@ -74,6 +74,7 @@ CONTRACT = Contract(
     sandboxes_at_once=max(64, 16 * (os.cpu_count() or 1)),
     functions=True,  # every supervisor is warm
     nodes_max=NODES_MAX,
+    groups=True,
     ray=True,
 )
 
@@ -274,6 +275,8 @@ class LocalProvider:
         link = await self._supervisors.ensure(
             name, lambda: supervisor_messages.prepare_run(self._layout, request, tier=self._tier)
         )
+        if request.groups is not None:
+            await self._gpus.wait_for_all(request.uid, request.groups)
         nodes, devices = await self._devices(request)
         # Before it starts: it may have ended, and been observed, when the answer is read here.
         self._supervisors.watch(name, request.run)

@@ -85,6 +85,7 @@ exec(compile(open(p+"/agent.py").read(),p+"/agent.py","exec"),{"ROOT":d,"HERE":p
 _PACKAGES = ("fleetctl.providers", "fleetctl.providers.machines", _PACKAGE)
 # What every run needs: compiled once a line, and not in each process that it forks.
 _WARM = (
+    "ctypes",  # by which a supervisor adopts the orphans of its runs
     *(f"fleetctl.guest.remote.{it}" for it in ("main", "supervise", "verbs", "place")),
     *(f"fleetctl.guest.remote.{it}" for it in ("stream", "process.worker", "process.tree")),
     *(f"fleetctl.guest.remote.run.{it}" for it in ("attempt", "files", "keeping")),

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from fleetctl.controllers.model import Observation
 from fleetctl.guest.nodes.gang import strip_node
+from fleetctl.guest.supervision.processes import data_limit
 from fleetctl.providers.contract.base import Owned, RunRef, RunRequest
 from fleetctl.providers.machines import machine_volumes
 from fleetctl.providers.machines.agent_link import AgentLine
@@ -111,7 +112,9 @@ class MachineProvider(RemoteProvider):
         context = SandboxContext(handle=request.handle, setup=setup, source=directory, note=note)
         order = guest_order(request, context)
         env = machine_volumes.order_variables(order, request.template.image)
-        return NodeWork(context, {**order, "env": env})
+        memory = request.template.sandbox_resources.memory
+        data = data_limit(memory) if memory else 0
+        return NodeWork(context, {**order, "env": env, "data": data})
 
     def _changed(self, run: str) -> None:
         super()._changed(strip_node(run))

@@ -33,6 +33,8 @@ AWAY_S, REFUSED_S = 5.0, 30.0
 # The longest path of a socket, less what OpenSSH adds while it makes one.
 SOCKET_CHARACTERS_MAX = 84
 INSTALL = "sudo apt-get install openssh-client"
+# How shells report that there is no such program.
+_NO_PROGRAM = ("not found", "Not found", "No such file", "Unknown command")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +101,16 @@ def ssh_command(
         *(("-tt", "-o", "LogLevel=ERROR") if terminal else ("-T",)),
         "--",
         target.host,
-        shlex.join(words),
+        _join_words(words),
     ]
+
+
+def _join_words(words: Sequence[str]) -> str:
+    """Quotes a command for the shell of the machine, which knows where the home of a program is."""
+    first = words[0]
+    if first.startswith("~/"):
+        return f"~/{shlex.join([first[2:], *words[1:]])}"
+    return shlex.join(words)
 
 
 def sockets_in(directory: Path) -> Path:
@@ -144,7 +154,7 @@ def _machine_fault(target: SshTarget, error: AgentFault) -> FleetctlError:
             f"host `{target.name}` has Python {error}, and work needs 3.9 or later",
             reason="NoPython",
             retry_after_s=REFUSED_S,
-            hint="install a later Python there, and name it in `python` of the host",
+            hint=_python_hint(target),
             account=True,
         )
     return Unavailable(
@@ -152,6 +162,16 @@ def _machine_fault(target: SshTarget, error: AgentFault) -> FleetctlError:
         reason="MachineFailed",
         retry_after_s=REFUSED_S,
         hint=f"look at it: {plain_command(target)} 'ls -ld {target.directory}; df -h'",
+    )
+
+
+def _python_hint(target: SshTarget) -> str:
+    """Returns what installs a Python, with and without the rights of an administrator."""
+    reach = plain_command(target)
+    own = "curl -LsSf https://astral.sh/uv/install.sh | sh; ~/.local/bin/uv python install 3.12"
+    return (
+        f"{reach} sudo apt-get install -y python3; or as the user: {reach} '{own}', and give the"
+        " host `python: ~/.local/bin/python3.12`"
     )
 
 
@@ -185,11 +205,12 @@ async def explain_failure(target: SshTarget, said: str) -> FleetctlError:
             "KeyRefused",
             f"try it by hand: {plain_command(target)} true",
         )
-    if "not found" in said and "python" in said.lower():
+    if os.path.basename(target.python) in said and any(it in said for it in _NO_PROGRAM):
         return _account_error(
-            f"host `{name}` has no `{target.python}`, and work needs Python 3.9 or later",
+            f"host `{name}` has no `{target.python}`, and work needs Python 3.9 or later: claims of"
+            " its slots, supervisors of tasks and their leases are written in it",
             "NoPython",
-            "install python3 there, or name it in `python` of the host",
+            _python_hint(target),
         )
     if "Bad configuration option" in said or "Can't open user config file" in said:
         last = said.splitlines()[-1]

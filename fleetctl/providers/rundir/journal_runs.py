@@ -39,6 +39,7 @@ DIRECTORIES_KEPT_MAX = 1000
 # The last line of a traceback; see guest/library/fleetctl_llm_line.py.
 _TOO_MANY_FALLBACKS = re.compile(r"^fleetctl_llm\.TooManyFallbacks: .*\s*\Z", re.MULTILINE)
 AT_END = 1 << 62  # the offset of a look that asks for a run's state, without its reports
+MEMORY_HINT = "give it more: `resources.memory`; or let it hold less at a time"
 BEGINNING_S = (
     5.0  # between the making of a journal and its first line; longer means that its supervisor died
 )
@@ -219,6 +220,7 @@ def with_last_words(
         message = f"node {node}: {message or seen.reason}"
     hint = hint_at_module(message)
     message = message.rstrip() if hint else message
+    hint = MEMORY_HINT if reason == "OOMKilled" else hint
     return replace(seen, reason=reason, message=message, hint=hint)
 
 

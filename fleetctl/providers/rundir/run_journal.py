@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from itertools import islice
 from typing import Any
 
 from fleetctl.controllers.model import (
@@ -25,6 +26,9 @@ from fleetctl.controllers.model import (
 )
 from fleetctl.guest.journal.results import format_problems, judge_result, parse_result, read_line
 
+SYSTEM = "system/"  # begins the names of samples of the machine
+SAMPLES_MAX = 64  # of one moment
+SAMPLES_BEGIN = -(1 << 62)  # their numbers are far below 0, for thousands of years
 RAW_METRICS = b'{"e":"metrics"'  # begins a line in which a guest hands on metrics as they were
 
 
@@ -215,6 +219,9 @@ def _apply_event(read: _JournalState, event: Mapping[str, Any]) -> bool:
                 read.stragglers.append(str(event["message"]))
             case "usage":
                 read.usage = _parse_usage(event)
+                read.metrics += _gpu_samples(event)
+            case "load":
+                read.metrics += _load_samples(event)
             case "started":
                 at_s = float(event["at"])
                 supervisor = str(event.get("keeper", ""))
@@ -263,6 +270,38 @@ def _parse_usage(event: Mapping[str, Any]) -> GpuUsage:
         memory_total_mib=sum(int(one[3]) for one in devices),
         steps_per_s=None if speed is None else float(speed),
     )
+
+
+def _gpu_samples(event: Mapping[str, Any]) -> list[Metric]:
+    values = {}
+    for index, percent, used_mib, _ in event["gpus"]:
+        values[f"{SYSTEM}gpu.{int(index)}.percent"] = float(percent)
+        values[f"{SYSTEM}gpu.{int(index)}.memory_mib"] = float(used_mib)
+    return _build_samples(event, values, 0)
+
+
+def _load_samples(event: Mapping[str, Any]) -> list[Metric]:
+    values = {
+        f"{SYSTEM}cpu.percent": float(event["cpu"]),
+        f"{SYSTEM}memory_mib": float(event["memory_mib"]),
+    }
+    return _build_samples(event, values, SAMPLES_MAX - len(values))
+
+
+def _build_samples(
+    event: Mapping[str, Any],
+    values: Mapping[str, float],
+    first: int,
+) -> list[Metric]:
+    """Returns samples of the machine. Their numbers ascend with time, and are below 0: apart from
+    those of what the program reported. first: the number of the first one within its millisecond.
+    """
+    at_s = float(event["at"])
+    number = SAMPLES_BEGIN + int(at_s * 1000) * SAMPLES_MAX + first
+    return [
+        Metric(number + place, int(at_s), name, value, at_s)
+        for place, (name, value) in enumerate(islice(values.items(), SAMPLES_MAX - first))
+    ]
 
 
 def _parse_saved(event: Mapping[str, Any]) -> SavedCheckpoint:

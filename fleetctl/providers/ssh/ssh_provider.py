@@ -165,7 +165,11 @@ class SshProvider(MachineProvider):
             {**it, "links": [path for path in it["links"] if path not in links]}
             for it in work.order["volumes"]
         ]
-        return NodeWork(work.place, {**work.order, "volumes": volumes})
+        order = {**work.order, "volumes": volumes}
+        if not request.reusable:
+            # All that it leaves are files, so its supervisor need not wait for whoever reads them.
+            order["linger_s"] = 0.0
+        return NodeWork(work.place, order)
 
 
 _: type[Backend] = SshProvider

@@ -23,6 +23,7 @@ from fleetctl.providers.remote.gangs.joined_sandboxes import (
     facts_in,
     sandbox_in,
 )
+from fleetctl.providers.remote.runs.follower import SandboxOver
 from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.providers.remote.sandboxes.sandbox_protocol import Cause, Fate, RunWork, StreamOffsets
 from fleetctl.providers.ssh.ssh_hosts import SshHosts, SshLine
@@ -68,17 +69,19 @@ class SshSandboxes:
         at: StreamOffsets,
     ) -> AsyncGenerator[bytes, None]:
         line, box = self._find(handle)
+        # From now on the run may begin, end, and leave an ended box with all that it reports.
+        self._unread.setdefault(handle, set()).add(run)
         async with line.asked(deadline_s=END_S):
             link = await line.link()
         try:
             async with aclosing(follow_run(link, box, run, work, at)) as frames:
                 async for data in frames:
-                    self._unread.setdefault(handle, set()).add(run)
                     if b'{"e":"eof"' in data or b'{"e":"unbegun"' in data:
                         self._read_whole(handle, run)
                     yield data
-        except SupervisorLost:
-            self._lost.add(handle)
+        except SandboxOver as error:
+            if isinstance(error, SupervisorLost):
+                self._lost.add(handle)
             self._read_whole(handle, run)
             raise
 

@@ -8,6 +8,7 @@ import { showObject } from "./object.js";
 import { showObjects } from "./objects.js";
 import { showOverview } from "./overview.js";
 import { showPlan } from "./plan.js";
+import { showCompare } from "./plots.js";
 
 const main = document.getElementById("main");
 const live = document.getElementById("live");
@@ -20,6 +21,7 @@ const ROUTES = [
   [/^\/$/, "Overview", showOverview],
   [/^\/objects$/, "Objects", showObjects],
   [/^\/objects\/([^/]+)\/([^/]+)\/([^/]+)(?:\/([a-z]+))?$/, "", showObject],
+  [/^\/compare$/, "Compare", showCompare],
   [/^\/events$/, "Events", showEvents],
   [/^\/plan$/, "Plan", showPlan],
 ];

@@ -3,11 +3,12 @@
 
 import { plain } from "./ansi.js";
 import { get } from "./api.js";
-import { make, notice, replace, table } from "./dom.js";
+import { make, replace, table } from "./dom.js";
 import { eventRows } from "./events.js";
 import { age, pageOf, phaseMark, span, usd } from "./format.js";
 import { kindsByName } from "./kinds.js";
 import { showLogs } from "./logs.js";
+import { showPlots } from "./plots.js";
 import { refresher } from "./refreshing.js";
 import { showTasks } from "./tasks.js";
 import { verbBar } from "./verbs.js";
@@ -85,6 +86,7 @@ function headOf({ kind, metadata, status, why, fix }) {
 const TABS = {
   tasks: showTasks,
   logs: showLogs,
+  plots: showPlots,
 
   async results({ body, path, namespace, signal }) {
     const refresh = async () => {
@@ -101,24 +103,6 @@ const TABS = {
       );
       const none = make("p", { class: "quiet" }, "There is no result yet.");
       replace(body, rows.length ? table(["Index", "State", "Parameters", "Result"], rows, "Results") : none);
-    };
-    await refresh();
-    return { changed: refresh };
-  },
-
-  async plots({ body, path, namespace, signal }) {
-    const refresh = async () => {
-      const { items } = await get(`${path}/plots`, { namespace }, signal);
-      const figures = items.map((one) =>
-        make(
-          "figure",
-          { class: "plot" },
-          make("h2", {}, one.title),
-          one.svg && drawing(one),
-          make("figcaption", { class: "quiet" }, one.note),
-        ),
-      );
-      replace(body, figures.length ? figures : notice("No task reported a metric yet."));
     };
     await refresh();
     return { changed: refresh };
@@ -141,8 +125,3 @@ const TABS = {
     return {};
   },
 };
-
-// The drawing is the server's own, of the same code as `fleetctl plot`; as an image it can run nothing.
-function drawing({ svg, title, note }) {
-  return make("img", { src: `data:image/svg+xml;utf8,${encodeURIComponent(svg)}`, alt: `${title}: ${note}` });
-}

@@ -6,6 +6,7 @@ import { make, replace, table } from "./dom.js";
 import { pageOf, phaseClass, phaseMark } from "./format.js";
 import { kindsByName } from "./kinds.js";
 import { go, namespace } from "./navigation.js";
+import { compareAddress, entryOf } from "./plots.js";
 import { refresher } from "./refreshing.js";
 import { verbBar } from "./verbs.js";
 
@@ -24,7 +25,7 @@ export async function showObjects({ main, signal, query }) {
     sort: query.get("sort") ?? "-created",
   };
   const pages = [""]; // the `continue` of each page that was shown
-  const selected = new Set();
+  const selected = new Map(); // key -> the entry of a comparison
   const list = make("div", {});
   const about = make("p", { class: "quiet" });
   const counts = make("div", { class: "legend" });
@@ -55,6 +56,10 @@ export async function showObjects({ main, signal, query }) {
     const found = Object.entries(asked).filter(([key, it]) => it && !(key === "sort" && it === "-created"));
     go(`/objects${found.length ? `?${new URLSearchParams(found)}` : ""}`, { silent: true });
     refresh().catch(report);
+  }
+
+  function compare() {
+    go(compareAddress([...selected.values()]));
   }
 
   function report(error) {
@@ -100,7 +105,7 @@ export async function showObjects({ main, signal, query }) {
       type: "checkbox",
       "aria-label": `select ${key}`,
       checked: selected.has(key),
-      onchange: () => (check.checked ? selected.add(key) : selected.delete(key)),
+      onchange: () => (check.checked ? selected.set(key, entryOf(item)) : selected.delete(key)),
     });
     const cells = item.cells.map((cell, at) => {
       if (at === 0) {
@@ -140,7 +145,7 @@ export async function showObjects({ main, signal, query }) {
       sortBox,
     ),
     counts,
-    verbBar(() => [...selected]),
+    verbBar(() => [...selected.keys()], make("button", { onclick: compare }, "Compare plots")),
     list,
   );
   await refresh();

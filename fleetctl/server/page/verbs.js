@@ -11,8 +11,9 @@ const VERBS = [
   ["delete", "Delete", true],
 ];
 
-// Returns a row of buttons; chosen: returns the keys that they act on, and their namespace.
-export function verbBar(chosen) {
+// Returns a row of buttons; chosen: returns the keys that they act on, and their namespace; more: further
+// buttons.
+export function verbBar(chosen, more = null) {
   const reply = make("div", { "aria-live": "polite" });
   const buttons = VERBS.map(([verb, title, asks]) =>
     make(
@@ -52,5 +53,5 @@ export function verbBar(chosen) {
     }
   }
 
-  return make("div", {}, make("div", { class: "bar" }, buttons), reply);
+  return make("div", {}, make("div", { class: "bar" }, buttons, more), reply);
 }

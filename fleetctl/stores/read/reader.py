@@ -209,6 +209,10 @@ class Reader:
         """Yields the reports of a run, in order; streams."""
         return map(MetricRow._make, self._rows(places.STATE_DB, "metrics", (run,)))
 
+    def samples(self, run: str) -> Iterator[MetricRow]:
+        """Yields the samples of a run's machine, in order; streams."""
+        return map(MetricRow._make, self._rows(places.STATE_DB, "samples", (run,)))
+
     def checkpoints(self, uid: str) -> Iterator[CheckpointRow]:
         """Yields the checkpoints of all attempts, the newest last; streams."""
         return map(CheckpointRow._make, self._rows(places.STATE_DB, "checkpoints", (uid,)))

@@ -108,8 +108,9 @@ WHERE state <= 2 OR sandbox_open;
 SELECT store_id FROM store;
 
 -- name: metrics
+-- Numbers below 0 are samples of the machine, which no program reported.
 SELECT seq, step, metrics.name, value, at_s FROM metrics JOIN runs USING (run_id)
-WHERE runs.name = ? ORDER BY seq;
+WHERE runs.name = ? AND seq >= 0 ORDER BY seq;
 
 -- name: checkpoints
 -- What the runs of an object saved, the newest last.
@@ -125,14 +126,19 @@ WHERE uid = ? AND resumed_step IS NOT NULL;
 -- name: metric_ends
 -- With max() alone, SQLite takes the other columns from the row that has it.
 SELECT metrics.name, count(*), step, value, at_s, max(seq) FROM metrics JOIN runs USING (run_id)
-WHERE runs.name = ? GROUP BY 1 ORDER BY 1;
+WHERE runs.name = ? AND seq >= 0 GROUP BY 1 ORDER BY 1;
 
 -- name: metric_names
-SELECT DISTINCT metrics.name FROM metrics JOIN runs USING (run_id) WHERE runs.name = ? ORDER BY 1;
+SELECT DISTINCT metrics.name FROM metrics JOIN runs USING (run_id)
+WHERE runs.name = ? AND seq >= 0 ORDER BY 1;
 
 -- name: points
 SELECT step, value, at_s FROM metrics
-WHERE run_id = (SELECT run_id FROM runs WHERE name = ?) AND name = ? ORDER BY seq;
+WHERE run_id = (SELECT run_id FROM runs WHERE name = ?) AND name = ? AND seq >= 0 ORDER BY seq;
+
+-- name: samples
+SELECT seq, step, metrics.name, value, at_s FROM metrics JOIN runs USING (run_id)
+WHERE runs.name = ? AND seq < 0 ORDER BY seq;
 
 -- name: live_runs
 SELECT uid, count(*) FROM runs JOIN resources USING (rid) WHERE state <= 2 GROUP BY rid;

@@ -241,11 +241,11 @@ LIMIT ?;
 -- name: metrics_of
 SELECT seq, step, metrics.name, value, at_s
 FROM runs CROSS JOIN resources USING (rid) CROSS JOIN metrics USING (run_id)
-WHERE runs.name = ? ORDER BY seq;
+WHERE runs.name = ? AND seq >= 0 ORDER BY seq;
 
 -- name: last_step
 SELECT max(step) FROM runs CROSS JOIN resources USING (rid) CROSS JOIN metrics USING (run_id)
-WHERE runs.name = ?;
+WHERE runs.name = ? AND seq >= 0;
 
 -- name: add_to_ledger
 INSERT INTO ledger (day, namespace, labels, usd, unpriced_s) VALUES (?, ?, ?, ?, ?)

@@ -124,7 +124,7 @@ SELECT kind, owned_runs.name AS name, lower(kind) || '/' || owned_runs.name
     CASE kind WHEN 'TrainingRun' THEN owned_runs.name END AS training_run,
     idx, attempt, params, step, metrics.name AS metric, value,
     strftime('%Y-%m-%dT%H:%M:%SZ', at_s, 'unixepoch') AS at, namespace, deleted_at
-FROM temp.owned_runs JOIN state.metrics USING (run_id);
+FROM temp.owned_runs JOIN state.metrics USING (run_id) WHERE seq >= 0;
 
 -- name: events
 -- What happened.

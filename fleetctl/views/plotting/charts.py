@@ -61,13 +61,14 @@ class ChartDot(NamedTuple):
 
 class ChartLine(NamedTuple):
     """A line of a chart. step: it is level until the next point. gaps: the x values at which there
-    was no number, ascending.
+    was no number, ascending. restarts: the points at which a later attempt took over.
     """
 
     name: str
     points: tuple[tuple[float, float], ...]
     step: bool = False
     gaps: tuple[float, ...] = ()
+    restarts: tuple[tuple[float, float], ...] = ()
 
     def pieces(self) -> list[list[tuple[float, float]]]:
         """Returns the line in parts that cross no gap, each with at least one point."""

@@ -14,6 +14,7 @@ from fleetctl.views.plotting.scales import format_number, looks_skewed, of_numbe
 # No screen has more columns, and a page stays small.
 POINTS_MAX = 1000
 STOPS_MAX = 8  # that a line under a drawing names
+RESTARTS_MAX = 6  # that a line under a drawing names; the marks show all
 LINES_MAX = 8  # that colours and characters distinguish
 
 STEP = "step"
@@ -36,6 +37,7 @@ class TaskCurve:
         self.gaps: list[float] = []  # positions of reports without a number, ascending
         self.not_numbers = 0
         self.first_odd: int | None = None  # the first step without a number
+        self.restarts: Points = []  # the first points of later attempts, ascending
         self._over = over
         self._begun_at_s = begun_at_s
         self._steps: list[int] = []  # of the points
@@ -55,9 +57,14 @@ class TaskCurve:
         steps = sorted(fresh)
         if steps:
             kept = bisect_left(self._steps, steps[0])
+            later = bool(self._steps)
             self._steps[kept:] = steps
             self.points[kept:] = [(self._place(fresh[it]), fresh[it][1] or 0.0) for it in steps]
-            del self.gaps[bisect_left(self.gaps, self.points[kept][0]) :]
+            first = self.points[kept]
+            del self.gaps[bisect_left(self.gaps, first[0]) :]
+            # The mark of an attempt whose reports do not count any more would be beside the line.
+            self.restarts = [it for it in self.restarts if it[0] < first[0]]
+            self.restarts += [first] if later else []
         self.gaps = sorted({*self.gaps, *odd})
 
     def _place(self, report: Report) -> float:
@@ -86,7 +93,12 @@ def metric_chart(
         return EmptyChart(metric, gaps or f"nothing has been reported as `{metric}` yet")
     shown = list(drawn)[:LINES_MAX]
     lines = tuple(
-        ChartLine(name, tuple(thin_points(drawn[name].points)), gaps=tuple(drawn[name].gaps))
+        ChartLine(
+            name,
+            tuple(thin_points(drawn[name].points)),
+            gaps=tuple(drawn[name].gaps),
+            restarts=tuple(drawn[name].restarts),
+        )
         for name in shown
     )
     values = [y for line in lines for _, y in line.points]
@@ -99,7 +111,15 @@ def metric_chart(
     if x.low == x.high:
         x = widen_scale(x)
     message = "; ".join(
-        part for part in (note, _describe_last(metric, lines, over), gaps, more) if part
+        part
+        for part in (
+            note,
+            _describe_last(metric, lines, over),
+            _describe_restarts(lines, over),
+            gaps,
+            more,
+        )
+        if part
     )
     return PlaneChart(
         f"{metric} over {over}",
@@ -182,5 +202,22 @@ def _describe_last(
     if len(lines) != 1:
         return ""
     place, value = lines[0].points[-1]
-    where = f"at step {format_number(place)}" if over == STEP else f"after {format_duration(place)}"
-    return f"last {metric} {format_number(value)} {where}"
+    return f"last {metric} {format_number(value)} {_format_place(place, over)}"
+
+
+def _describe_restarts(lines: Sequence[ChartLine], over: str) -> str:
+    """Returns `restarts: a at step 40, b at step 8`; of a single line `restarted at step 40`."""
+    parts = []
+    for line in lines:
+        name = f"{line.name} " if len(lines) > 1 else ""
+        parts += [f"{name}{_format_place(x, over)}" for x, _ in line.restarts]
+    if not parts:
+        return ""
+    word = "restarts:" if len(lines) > 1 else "restarted"
+    return f"{word} {and_more(parts, most=RESTARTS_MAX)}"
+
+
+def _format_place(place: float, over: str) -> str:
+    if over == STEP:
+        return f"at step {format_number(place)}"
+    return f"after {format_duration(place)}"

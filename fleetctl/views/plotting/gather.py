@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 from fleetctl.common.errors import NotFound
@@ -24,7 +25,9 @@ from fleetctl.views.plotting.charts import (
 )
 from fleetctl.views.plotting.curves import (
     STEP,
+    TIME,
     EarlyStop,
+    Report,
     Rung,
     TaskCurve,
     metric_chart,
@@ -41,17 +44,73 @@ NAMES_MAX = 8
 # A job of 100,000 tasks that all report shows the first tasks; `--index` picks others.
 TASKS_MAX = 64
 ROWS_MAX = 1_000_000  # reports in memory at once, some 100 MB
+TITLE_CHARS = 18  # of a curve, as a legend has room for
+SEPARATORS = "-_./"
+SYSTEM = "system"
+SAMPLED_MAX = 8  # units whose machines are drawn
+SYSTEM_CHARTS = {
+    "gpu.percent": "GPU use in percent",
+    "gpu.memory_mib": "GPU memory in MiB",
+    "cpu.percent": "CPU use in percent of a core",
+    "memory_mib": "memory in MiB",
+}
 
 
 class ChartRequest(NamedTuple):
     """The options. kinds: of a sweep's charts; empty for the usual ones. metrics: names, of curves;
-    over: their x axis, one of AXES. indexes: None = any task.
+    over: their x axis, one of AXES. indexes: None = any task; picks: those of single objects, by
+    uid. rows_max: reports that are read.
     """
 
     kinds: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     indexes: Container[int] | None = None
     over: str = STEP
+    picks: Mapping[str, Container[int]] | None = None
+    rows_max: int = ROWS_MAX
+
+    def indexes_of(self, seen: View) -> Container[int] | None:
+        """Returns the tasks of an object that are drawn; None for any."""
+        return (self.picks or {}).get(seen.resource.uid, self.indexes)
+
+
+class PickedAttempt(NamedTuple):
+    """An attempt whose reports are drawn. owner: the key of its object, "" where there is one
+    object; unit: such as `trial 3`."""
+
+    task: Task
+    owner: str
+    unit: str
+
+
+class CurveOffer(NamedTuple):
+    """A unit that has reported metrics, as a choice of a comparison. picked: it is among those that
+    are compared now."""
+
+    seen: View
+    task: int
+    unit: str
+    picked: bool
+
+
+def list_curves(
+    views: Sequence[View],
+    asked: ChartRequest,
+    reading: StoreReading,
+) -> tuple[list[CurveOffer], tuple[str, ...]]:
+    """Returns (the units of these objects that have reported, the names of their metrics)."""
+    offers: list[CurveOffer] = []
+    names: set[str] = set()
+    for seen in views:
+        picked, _ = _pick_attempts([seen], ChartRequest(), reading)
+        wanted = asked.indexes_of(seen)
+        units = {one.task.run.index: one.unit for one in picked}
+        offers += [
+            CurveOffer(seen, index, unit, wanted is None or index in wanted)
+            for index, unit in units.items()
+        ]
+        names |= set(_list_metrics(picked, reading))
+    return offers, tuple(sorted(names))
 
 
 def gather_charts(
@@ -60,10 +119,13 @@ def gather_charts(
     reading: StoreReading,
 ) -> list[Chart]:
     """Returns an object's charts, or the curves of several objects in one plot."""
+    if SYSTEM in asked.kinds:
+        why = "no machine is sampled yet; runs that work for more than 15 s are"
+        return gather_system(views, reading) or [EmptyChart("machines", why)]
     alone = len(views) == 1 and not asked.metrics and asked.indexes is None and asked.over == STEP
     if alone and views[0].kind.searches:
         return _of_search(views[0], asked.kinds, reading)
-    return _draw_curves(views, asked, reading)
+    return draw_curves(views, asked, reading)
 
 
 def _of_search(
@@ -91,6 +153,61 @@ def _of_search(
                 for it, study in pairs
             ]
     return charts
+
+
+def gather_system(views: Sequence[View], reading: StoreReading) -> list[Chart]:
+    """Returns charts of what runs use of their machines, over time: a line for each unit, or for
+    each of its GPUs. Empty where nothing is sampled.
+    """
+    several = len(views) > 1
+    sampled = [
+        PickedAttempt(
+            one,
+            escape_line(seen.key) if several else "",
+            _format_name(seen, one.run.index, one.run.params),
+        )
+        for seen in views
+        for index in _pick_sampled(seen, reading)
+        for one in of_one_content(reading.attempts(seen, index=index))
+    ]
+    titles, _ = name_curves(sampled)
+    found: dict[str, dict[str, TaskCurve]] = {title: {} for title in SYSTEM_CHARTS.values()}
+    begun_at_s: dict[str, float] = {}
+    for one, owner, unit in sampled:
+        title = titles[owner, unit]
+        since_s = begun_at_s.setdefault(title, one.run.started_at_s or one.run.created_at_s)
+        for name, reports in _read_samples(one, reading).items():
+            measure, device = _split_sample(name)
+            chart = found.get(SYSTEM_CHARTS.get(measure, ""))
+            if chart is not None:
+                line = f"{title} GPU {device}" if device else title
+                chart.setdefault(line, TaskCurve(TIME, since_s)).add(reports)
+    return [metric_chart(name, curves, "", over=TIME) for name, curves in found.items() if curves]
+
+
+def _pick_sampled(seen: View, reading: StoreReading) -> list[int]:
+    """Returns the units whose samples are drawn: those that run, else the first that have any."""
+    live = sorted({run.index for run in reading.live_attempts(seen)})
+    if live:
+        return live[:SAMPLED_MAX]
+    tasks = islice(reading.tasks(seen), TASKS_MAX)
+    sampled = (one.run.index for one in tasks if next(reading.samples(one.run.name), None))
+    return list(islice(sampled, SAMPLED_MAX))
+
+
+def _read_samples(one: Task, reading: StoreReading) -> dict[str, list[Report]]:
+    found: dict[str, list[Report]] = {}
+    for row in reading.samples(one.run.name):
+        found.setdefault(escape_line(row.name), []).append((row.step, row.value, row.at_s))
+    return found
+
+
+def _split_sample(name: str) -> tuple[str, str]:
+    """Returns (`gpu.percent`, the device's index) of `system/gpu.3.percent`; others without one."""
+    parts = name.removeprefix("system/").split(".")
+    if parts[0] == "gpu" and len(parts) == 3:
+        return f"gpu.{parts[2]}", parts[1]
+    return ".".join(parts), ""
 
 
 def build_studies(seen: View, reading: StoreReading) -> list[Study]:
@@ -188,7 +305,7 @@ def _classify_distributions(parameters: object, above: str = "") -> tuple[set[st
     return logs, evens
 
 
-def _draw_curves(
+def draw_curves(
     views: Sequence[View],
     asked: ChartRequest,
     reading: StoreReading,
@@ -202,9 +319,12 @@ def _draw_curves(
     rows = 0
     found: dict[str, dict[str, TaskCurve]] = {name: {} for name in names}
     begun_at_s: dict[str, float] = {}
-    for one, title in picked:
+    titles, cut = name_curves(picked)
+    shortened = [f"names without `{cut}`"] if cut else []
+    for one, owner, unit in picked:
+        title = titles[owner, unit]
         since_s = begun_at_s.setdefault(title, one.run.started_at_s or one.run.created_at_s)
-        if rows > ROWS_MAX:
+        if rows > asked.rows_max:
             notes.append(f"what {title} and later ones reported is left out; `--index` picks them")
             break
         for name in names:
@@ -217,29 +337,32 @@ def _draw_curves(
             _refuse_unknown(views, name, picked, reading)
     if not any(found.values()):
         return [_make_empty_chart(views, asked)]
-    notes += _explain_missing(views, found)
+    notes += _explain_missing(views, found, {title: key for (key, _), title in titles.items()})
     if len(known) > len(names):
         reported = and_more([escape_line(name) for name in known], most=NAMES_MAX)
         notes.append(f"`--metric` picks of {reported}")
     last = names[-1]
-    note = "; ".join(notes)
+    usual = "; ".join(shortened)
+    whole = "; ".join([*shortened, *notes])
     return [
-        metric_chart(escape_line(it), found[it], note if it == last else "", over=asked.over)
+        metric_chart(escape_line(it), found[it], whole if it == last else usual, over=asked.over)
         for it in names
     ]
 
 
 def _explain_missing(
-    views: Sequence[View], found: Mapping[str, Mapping[str, TaskCurve]]
+    views: Sequence[View],
+    found: Mapping[str, Mapping[str, TaskCurve]],
+    owners: Mapping[str, str],
 ) -> list[str]:
-    """Returns those of several objects that have no curve in a chart of the others."""
+    """Returns those of several objects that have no curve in a chart of the others. owners: the
+    object of each curve, by its title."""
     if len(views) == 1:
         return []
     notes: list[str] = []
     for name, curves in found.items():
-        titles = tuple(curves)
-        keys = [escape_line(seen.key) for seen in views]
-        left = [key for key in keys if not any(it.startswith(f"{key} ") for it in titles)]
+        there = {owners[title] for title in curves}
+        left = [key for key in (escape_line(seen.key) for seen in views) if key not in there]
         if left:
             verb = "has" if len(left) == 1 else "have"
             notes.append(
@@ -252,31 +375,66 @@ def _pick_attempts(
     views: Sequence[View],
     asked: ChartRequest,
     reading: StoreReading,
-) -> tuple[list[tuple[Task, str]], list[str]]:
-    """Returns (attempts with the name of their curve, names that are left out)."""
-    picked: list[tuple[Task, str]] = []
+) -> tuple[list[PickedAttempt], list[str]]:
+    """Returns (the attempts that are drawn, notes on those that are left out)."""
+    picked: list[PickedAttempt] = []
     parts: list[str] = []
     for seen in views:
         named: set[int] = set()
-        owner = "" if len(views) == 1 else f"{escape_line(seen.key)} "
+        owner = "" if len(views) == 1 else escape_line(seen.key)
+        wanted = asked.indexes_of(seen)
         for one in of_one_content(reading.attempts(seen)):
             index = one.run.index
-            if asked.indexes is not None and index not in asked.indexes:
+            if wanted is not None and index not in wanted:
                 continue
             if not reading.has_reported(one.run.name):
                 continue
             if index not in named and len(named) >= TASKS_MAX:
-                until = f"only tasks {owner and 'of ' + owner}up to {max(named)} are looked at"
+                until = f"only tasks {owner and f'of {owner} '}up to {max(named)} are looked at"
                 parts.append(f"{until}; `--index` picks others")
                 break
             named.add(index)
-            picked.append((one, owner + _format_name(seen, index, one.run.params)))
+            picked.append(PickedAttempt(one, owner, _format_name(seen, index, one.run.params)))
     return picked, parts
 
 
-def _list_metrics(picked: Sequence[tuple[Task, str]], reading: StoreReading) -> tuple[str, ...]:
+def name_curves(picked: Sequence[PickedAttempt]) -> tuple[dict[tuple[str, str], str], str]:
+    """Returns (the title of each curve, by object and unit; the beginning that long names share,
+    which the titles leave out).
+
+    The title has no more than tells the curves apart: the kind only where kinds differ, the unit
+    only where an object has several.
+    """
+    pairs = list(dict.fromkeys((one.owner, one.unit) for one in picked))
+    owners = dict.fromkeys(owner for owner, _ in pairs)
+    if len(owners) < 2:
+        return {(owner, unit): unit for owner, unit in pairs}, ""
+    short = {owner: owner for owner in owners}
+    if len({owner.partition("/")[0] for owner in owners}) == 1:
+        short = {owner: owner.partition("/")[2] for owner in owners}
+    shared = _find_shared_beginning(list(short.values()))
+    alone = len(pairs) == len(owners)
+    titles = {
+        (owner, unit): short[owner].removeprefix(shared) + ("" if alone else f" {unit}")
+        for owner, unit in pairs
+    }
+    return titles, shared
+
+
+def _find_shared_beginning(names: Sequence[str]) -> str:
+    """Returns what all names begin with, up to a separator; "" where all are short as they are."""
+    if max(map(len, names)) <= TITLE_CHARS:
+        return ""
+    first, last = min(names), max(names)
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    shared = "".join(sign for sign, _ in same)
+    end = max(shared.rfind(sign) for sign in SEPARATORS) + 1
+    return shared[:end]
+
+
+def _list_metrics(picked: Sequence[PickedAttempt], reading: StoreReading) -> tuple[str, ...]:
     """Returns names of all metrics that these attempts reported."""
-    return tuple(sorted({it for one, _ in picked for it in reading.metric_names(one.run.name)}))
+    return tuple(sorted({it for one in picked for it in reading.metric_names(one.task.run.name)}))
 
 
 def _make_empty_chart(views: Sequence[View], asked: ChartRequest) -> EmptyChart:
@@ -290,7 +448,7 @@ def _make_empty_chart(views: Sequence[View], asked: ChartRequest) -> EmptyChart:
 def _refuse_unknown(
     views: Sequence[View],
     name: str,
-    picked: Sequence[tuple[Task, str]],
+    picked: Sequence[PickedAttempt],
     reading: StoreReading,
 ) -> None:
     """Raises NotFound where others were reported, and this one was not."""

@@ -84,7 +84,7 @@ def test_two_trainings_are_drawn_in_one_picture() -> None:
     code, drawn, _ = told("plot", "tr/a", "tr/b", "--metric", "loss")
     assert code == 0
     assert "loss over step" in drawn
-    assert "trainingrun/a train" in drawn and "trainingrun/b train" in drawn
+    assert "* a  + b  R restart" in drawn and "restarts: a at step 11" in drawn
     over_time = told("plot", "tr/a", "--metric", "loss", "-x", "time")[1]
     assert "loss over time" in over_time and "last loss 1.25 after 1m53s" in over_time
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from typing import cast
+from xml.etree import ElementTree
 
 import pytest
 
@@ -26,10 +28,12 @@ from fleetctl.views.plotting.curves import (
     rungs_chart,
     thin_points,
 )
+from fleetctl.views.plotting.gather import PickedAttempt, name_curves
 from fleetctl.views.plotting.scales import LINEAR, LOG, WORDS, of_numbers, of_words
 from fleetctl.views.plotting.trials import Study, build_trial, collect_columns, list_constants
 from fleetctl.views.plotting.writers.svg import svg_file
 from fleetctl.views.plotting.writers.terminal import draw_charts, make_style
+from fleetctl.views.tasks import Task
 
 
 def study(*scores: float | None, goal: str = "minimize", **params: list[object]) -> Study:
@@ -156,7 +160,8 @@ def test_an_attempt_takes_over_from_the_step_at_which_it_goes_on() -> None:
     curve.add([(10, 5.0, 62.0), (15, None, 62.5), (20, 4.0, 63.0)])
     assert curve.points == [(0, 9.0), (10, 5.0), (20, 4.0)]
     assert metric_chart("loss", {"train": curve}, "").note == (
-        "last loss 4 at step 20; 1 report without a finite number, from step 15"
+        "last loss 4 at step 20; restarted at step 10;"
+        " 1 report without a finite number, from step 15"
     )
 
 
@@ -181,7 +186,8 @@ def test_a_curve_over_time_goes_on_after_a_restart() -> None:
     chart = metric_chart("loss", {"train": curve}, "", over="time")
     assert isinstance(chart, PlaneChart)
     assert (chart.title, chart.x.name) == ("loss over time", "seconds")
-    assert chart.note == "last loss 4 after 1m02s"
+    assert chart.note == "last loss 4 after 1m02s; restarted after 1m01s"
+    assert chart.lines[0].restarts == ((61.0, 5.0),)
 
 
 def test_a_long_curve_keeps_its_spikes_and_its_ends() -> None:
@@ -243,3 +249,41 @@ def test_who_was_stopped_stands_at_the_value_that_stopped_it() -> None:
     nobody = rungs_chart("loss", rungs[:1], [])
     assert isinstance(nobody, PlaneChart) and nobody.note.endswith("none is stopped")
     assert isinstance(rungs_chart("loss", [], []), EmptyChart)
+
+
+def picked(*pairs: tuple[str, str]) -> list[PickedAttempt]:
+    return [PickedAttempt(cast(Task, None), owner, unit) for owner, unit in pairs]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "titles", "cut"),
+    [
+        ([("", "task 1"), ("", "task 2")], ["task 1", "task 2"], ""),
+        ([("sweep/a", "trial 1"), ("sweep/b", "trial 1")], ["a", "b"], ""),
+        ([("sweep/a", "trial 1"), ("batchjob/a", "task 1")], ["sweep/a", "batchjob/a"], ""),
+        ([("sweep/a", "trial 1"), ("sweep/a", "trial 2"), ("sweep/b", "trial 1")],
+         ["a trial 1", "a trial 2", "b trial 1"], ""),
+        ([("sweep/a", "trial 1"), ("sweep/a -n team", "trial 1")], ["a", "a -n team"], ""),
+        ([("tr/sft-lr-0001-batch-32", "x"), ("tr/sft-lr-0001-batch-64", "x")],
+         ["32", "64"], "sft-lr-0001-batch-"),
+        ([("tr/abcdefghijklmnopqrs1", "x"), ("tr/abcdefghijklmnopqrs2", "x")],
+         ["abcdefghijklmnopqrs1", "abcdefghijklmnopqrs2"], ""),
+    ],
+)  # fmt: skip
+def test_curves_are_named_by_what_tells_them_apart(
+    pairs: list[tuple[str, str]], titles: list[str], cut: str
+) -> None:
+    assert name_curves(picked(*pairs)) == (dict(zip(pairs, titles, strict=True)), cut)
+
+
+def test_a_legend_of_many_curves_is_below_the_drawing() -> None:
+    curves = {}
+    for n in range(8):
+        curve = curves[f"a-training-with-name-{n}"] = TaskCurve()
+        curve.add([(step, float(n), 1.0) for step in range(3)])
+    chart = metric_chart("loss", curves, "")
+    root = ElementTree.fromstring(svg_file([chart], "x"))
+    words = root.iter("{http://www.w3.org/2000/svg}text")
+    placed = [text for text in words if (text.text or "").startswith("a-training")]
+    assert len(placed) == 8 and all(float(text.attrib["x"]) > 0 for text in placed)
+    assert len({(text.attrib["x"], text.attrib["y"]) for text in placed}) == 8

@@ -61,7 +61,7 @@ def test_a_page_refers_to_nothing_outside_itself() -> None:
     page = Page(text)
     assert not [a for _, a in page.found if {"src", "href", "action"} & set(a)]
     (policy,) = (a["content"] for a in page.with_tag("meta") if "http-equiv" in a)
-    assert policy and policy.startswith("default-src 'none'")
+    assert policy and policy.startswith("default-src 'none'") and "unsafe" not in policy
 
 
 def test_every_trial_is_in_both_drawings_and_in_the_table() -> None:

@@ -113,6 +113,10 @@ def test_a_saved_plan_keeps_the_values_it_was_made_with_and_their_file(files: Pa
     (files / "prod.yaml").write_text("width: 6\n")
     with pytest.raises(Conflict, match=r"`prod.yaml` has changed"):
         load_plan("p.plan")
+    (files / "prod.yaml").unlink()
+    (files / "prod.yaml").mkdir()
+    with pytest.raises(Conflict, match=r"`prod.yaml` cannot be read any more"):
+        load_plan("p.plan")
     code, _, said = fleetctl("apply", "q.plan", "--values", "prod.yaml")
     assert (code, "a saved plan is applied as it was made" in said) == (2, True)
 

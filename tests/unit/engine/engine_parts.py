@@ -93,7 +93,7 @@ class Parts:
 
     @cached_property
     def records(self) -> Records:
-        return Records(self.state, self.charges)
+        return Records(self.state, EngineParts([self.charges]))
 
     @cached_property
     def reading(self) -> WorkLoader:
@@ -215,6 +215,7 @@ class Parts:
             exceeded=self.admission.exceeded,
             secrets=lambda names, namespace: ResolvedSecrets(),
             join=self.endpoints.join,
+            parts=EngineParts(),
         )
 
     # -- what a test says --------------------------------------------------------------------------

@@ -371,6 +371,14 @@ async def test_a_circle_of_dependencies_is_refused_with_its_path(tmp_path: Path)
         assert "batchjob/a -> batchjob/a;" in await refused(api, chained("a", "a"))
 
 
+async def test_a_circle_of_an_object_that_is_declared_twice_is_found_once(tmp_path: Path) -> None:
+    twice = f"{job('{script: x}', name='a')}---\n{chained('a', 'a')}"
+    async with served(tmp_path) as api:
+        reply = await refused(api, twice)
+        assert "batchjob/a is declared twice" in reply
+        assert reply.count("makes a cycle: batchjob/a -> batchjob/a;") == 1
+
+
 async def test_a_circle_that_the_store_closes_is_refused(tmp_path: Path) -> None:
     async with served(tmp_path) as api:
         reply = await api.apply(chained("a", "b"))

@@ -475,6 +475,17 @@ def test_a_package_that_is_a_pipe_is_not_opened(here: Path) -> None:
     assert isinstance(manifest.spec, BatchJobSpec)
 
 
+@pytest.mark.parametrize("held", [[], ["a.yaml"], ["a.yaml", "b.yaml"]])
+@pytest.mark.parametrize("field", ["search", "list", "required"])
+def test_a_directory_in_place_of_a_file_is_refused(here: Path, field: str, held: list[str]) -> None:
+    (here / "folder").mkdir()
+    for name in held:
+        (here / "folder" / name).write_text("method: grid\n")
+    kind, spec = LONG_NAMES[field]
+    (found,) = problems(here, kind, spec.format(name="folder"))
+    assert "directory" in found
+
+
 LONG = "n" * 5000
 LONG_NAMES = {
     "tasks": ("BatchJob", "template: {{script: x}}\ntasks: {{fromFile: {name}}}"),

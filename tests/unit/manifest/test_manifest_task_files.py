@@ -165,7 +165,9 @@ def test_only_one_form_of_tasks_may_be_given(here: Path) -> None:
 
 
 def test_a_directory_of_the_kernel_holds_no_files_of_tasks(here: Path) -> None:
-    assert "it holds what is no file of a task" in problem(here, 'fromFiles: "/proc/*/environ"')
+    for glob in ("/proc/*/environ", "/", "//", "/.."):
+        found = problem(here, f'fromFiles: "{glob}"')
+        assert "it holds what is no file of a task" in found, glob
 
 
 def test_files_may_lie_in_a_directory_beside_the_manifests_own(here: Path) -> None:

@@ -65,6 +65,12 @@ def test_a_listing_is_matched_as_a_folder_with_the_same_files(paths: set[str], g
     assert all(fnmatchcase(it.rpartition("/")[2], names) for it in chosen)
 
 
+@given(st.text("/.*a[", max_size=8))
+def test_every_glob_has_a_directory_and_a_pattern(glob: str) -> None:
+    base, below = split_glob(glob)
+    assert base and below and all(below)
+
+
 def test_a_volume_is_listed_later_and_its_tasks_are_not_counted_before() -> None:
     text = (
         "kind: BatchJob\nname: x\nscript: work\n"

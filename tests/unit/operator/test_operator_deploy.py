@@ -9,6 +9,7 @@ import yaml
 
 from fleetctl.cli.command.verbs import VERBS
 from fleetctl.cli.system.operator import parser
+from fleetctl.cli.team.serve import parser as make_serve_parser
 from fleetctl.common.version import VERSION
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -94,3 +95,24 @@ def test_every_value_of_the_chart_is_told_and_checked() -> None:
             assert set(values[name]) == set(inner["properties"]), name
     told = yaml.safe_load((chart / "Chart.yaml").read_text())
     assert (told["version"], told["appVersion"]) == (VERSION, VERSION)
+
+
+def test_the_server_beside_the_operator_is_a_command_on_the_same_state() -> None:
+    folder = DEPLOY / "server"
+    (patch,) = yaml.safe_load_all((folder / "container.yaml").read_text())
+    _, container = patch["spec"]["template"]["spec"]["containers"]
+    (operator,) = base("Deployment")["spec"]["template"]["spec"]["containers"]
+    verb, *words = container["args"]
+    args = make_serve_parser(verb).parse([str(it) for it in words])
+    (port,) = container["ports"]
+    assert args.behind_proxy and args.names
+    assert args.listen.rpartition(":")[2] == str(port["containerPort"])
+    for name in ("image", "securityContext", "volumeMounts"):
+        assert container[name] == operator[name], name
+    (service,) = yaml.safe_load_all((folder / "service.yaml").read_text())
+    (way,) = service["spec"]["ports"]
+    assert way["targetPort"] == port["name"]
+    (network,) = yaml.safe_load_all((folder / "network.yaml").read_text())
+    (allowed,) = network["spec"]["ingress"]
+    assert {it["port"] for it in allowed["ports"]} == {8081, port["containerPort"]}
+    assert "fleetctl[kubernetes,server]" in (DEPLOY / "Containerfile").read_text()

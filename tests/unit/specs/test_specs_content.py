@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.kinds.registry import CONTROLLERS
+from fleetctl.controllers.kinds.registry import choose_controller
 from fleetctl.specs.blocks.kubernetes import PodSettings
 from fleetctl.specs.blocks.prompt import Prompt
 from fleetctl.specs.blocks.services import ServiceSpec
@@ -17,6 +17,7 @@ from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.content import (
     CHECKPOINT,
     EXECUTION,
+    GROUP,
     KINDS,
     NO_PINS,
     PLACE,
@@ -35,7 +36,7 @@ from fleetctl.specs.content import (
 )
 from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.specs.kinds.registry import KINDS as OBJECTS
-from fleetctl.specs.kinds.trainingrun import Checkpoint, Stage
+from fleetctl.specs.kinds.trainingrun import Checkpoint, NodeGroup, Stage
 
 TRAIN: dict[str, Any] = {"template": {"script": "a"}, "stages": [{"name": "one"}]}
 PLAIN: dict[str, dict[str, Any]] = {
@@ -124,6 +125,7 @@ OTHER: dict[str, Any] = {
     "template.metrics": {"from": "jsonl", "path": "m.jsonl"},
     "signalBeforeStopSeconds": 9,
     "name": "two",
+    "restartPolicy": "All",
     "queue": "gpu",
     "priority": 0,
 }
@@ -165,7 +167,10 @@ WORKS = ("python", "command", "script", "prompt")
 
 def units(kind: str, spec: dict[str, Any], pins: Pins = NO_PINS) -> list[tuple[str, str, str]]:
     """(parameters, template hash, content) of each."""
-    controller = CONTROLLERS[kind](OBJECTS[kind].spec.model_validate(spec), {}, pins)
+    read = OBJECTS[kind].spec.model_validate(spec)
+    make = choose_controller(kind, read)
+    assert make is not None
+    controller = make(read, {}, pins)
     found = [controller.unit(index) for index in range(controller.total or 0)]
     return [(it.params_hash, it.template_hash, it.content) for it in found if it is not None]
 
@@ -182,7 +187,7 @@ def role_of(kind: str, before: dict[str, Any], after: dict[str, Any]) -> FieldRo
 
 def rows(kind: str) -> Iterator[tuple[str, str, FieldRole]]:
     """(kind, field, role) of each field whose role its units show by themselves."""
-    nested = ("template", "stages", "checkpoint")
+    nested = ("template", "stages", "groups", "primary", "checkpoint")
     for name, role in KINDS[kind].items():
         # A number of tasks takes the place of their list, and has one mode.
         # Which sweep at W&B it is goes with `backend: wandb` alone, and never changes.
@@ -198,6 +203,7 @@ def test_every_field_of_a_kind_has_its_row(kind: str) -> None:
 def test_every_field_of_what_kinds_hold_has_its_row() -> None:
     assert set(TEMPLATE) == set(Template.model_fields)
     assert set(STAGE) == set(Stage.model_fields)
+    assert set(GROUP) == set(NodeGroup.model_fields)
     assert set(CHECKPOINT) == set(Checkpoint.model_fields)
     assert set(SERVICE) == set(ServiceSpec.model_fields)
     assert set(EXECUTION) <= set(KINDS["BatchJob"])
@@ -236,6 +242,32 @@ def test_a_field_of_a_stage_does_what_its_row_says(name: str) -> None:
     field = aliases(Stage)[name]
     after = {**TRAIN, "stages": [{"name": "one", field: OTHER[field]}]}
     assert role_of("TrainingRun", TRAIN, after) is STAGE[name]
+
+
+@pytest.mark.parametrize("name", GROUP)
+def test_a_field_of_a_group_does_what_its_row_says(name: str) -> None:
+    field = aliases(NodeGroup)[name]
+    before = {"template": {"script": "a"}, "groups": [{"name": "one"}]}
+    after = {**before, "groups": [{"name": "one", field: OTHER[field]}]}
+    assert role_of("TrainingRun", before, after) is GROUP[name]
+
+
+def test_another_number_of_nodes_or_primary_group_replaces_no_other_group() -> None:
+    def run(nodes: int, **spec: Any) -> list[tuple[str, str, str]]:
+        groups = [{"name": "trainer"}, {"name": "rollout", "port": 8000, "nodes": nodes}]
+        return units("TrainingRun", {"template": {"script": "a"}, "groups": groups, **spec})
+
+    assert run(3)[0] == run(5)[0] and run(3)[1] != run(5)[1]
+    assert run(3) == run(3, primary=["rollout"])
+
+
+def test_another_port_replaces_all_groups() -> None:
+    def hashes(port: int) -> list[str]:
+        groups = [{"name": "trainer"}, {"name": "rollout", "port": port}]
+        found = units("TrainingRun", {"template": {"script": "a"}, "groups": groups})
+        return [it[1] for it in found]
+
+    assert not set(hashes(8000)) & set(hashes(8001))
 
 
 @pytest.mark.parametrize("name", CHECKPOINT)

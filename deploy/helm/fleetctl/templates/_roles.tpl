@@ -6,12 +6,12 @@ fleetctl-operator{{ with .Values.watchNamespace }}-{{ . }}{{ end }}
 {{- /* What is read and written of the kinds that are given. */}}
 {{- define "fleetctl.rules" }}
 - apiGroups: [fleetctl.dev]
-  resources: {{- range . }}
+  resources: {{- range .kinds }}
   - {{ . }}
   {{- end }}
-  verbs: [get, list, watch, patch]
+  verbs: [get, list, watch, patch{{ if .server }}, create, delete{{ end }}]
 - apiGroups: [fleetctl.dev]
-  resources: {{- range . }}
+  resources: {{- range .kinds }}
   - {{ . }}/status
   {{- end }}
   verbs: [patch]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fleetctl.apply.request import document_of
 from fleetctl.common.errors import Conflict, NotFound, UsageError
-from fleetctl.manifest.files.documents import SET, Document, is_address, read_documents
+from fleetctl.manifest.files.documents import SET, Document, is_address, read_document
 from fleetctl.tracking.written_files import note_written
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def load_plan(path: str) -> SavedPlan:
     for name, digest in kept["files"].items():
         document = next(it for it in documents if it.path == name)
         there = Path(document.dir) / Path(name).name
-        (now,) = read_documents([str(there)])
+        now = read_document(str(there))
         if now.refused or _digest_text(now.text) != digest:
             how = "cannot be read any more" if now.refused else "has changed"
             raise Conflict(

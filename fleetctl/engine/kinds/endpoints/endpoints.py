@@ -17,12 +17,13 @@ from fleetctl.common.event_loop import wait_or_wake
 from fleetctl.engine.execute.secrets import ResolvedSecrets
 from fleetctl.engine.kinds.endpoints import endpoint_status
 from fleetctl.engine.kinds.endpoints.endpoint_status import build_status, find_lack
-from fleetctl.engine.kinds.endpoints.grants import EndpointCharges, EndpointGrants, grant_of
+from fleetctl.engine.kinds.endpoints.grants import EndpointCharges, EndpointGrants
 from fleetctl.engine.kinds.endpoints.served_functions import (
     FunctionServer,
     ServedFunctions,
     ServerLack,
 )
+from fleetctl.engine.kinds.traces import RunTraces
 from fleetctl.engine.money.budgets import Budgets
 from fleetctl.engine.money.ledger import RunCharges
 from fleetctl.engine.shared.part import EnginePart, Helper, PartWiring
@@ -110,7 +111,8 @@ class Endpoints(EnginePart):
         gateway: Gateway | None = wiring.services.gateway
         if gateway is None:
             return cls(state, secrets=wiring.secrets, functions=functions)
-        grants = EndpointGrants(state, gateway, budgets)
+        traces = wiring.get(RunTraces)
+        grants = EndpointGrants(state, gateway, budgets, traces.traceparent_of)
         charges = wiring.get(RunCharges)
         charging = EndpointCharges(
             state,
@@ -159,7 +161,8 @@ class Endpoints(EnginePart):
         for name, spec in specs.items():
             self._must_be_ready(name, namespace, spec)
         assert self._link is not None, "they are ready"
-        if not await self._link.grants.admit(grant_of(work, request.run, names)):
+        grants = self._link.grants
+        if not await grants.admit(grants.make_grant(work, request.run, names)):
             raise Unavailable(
                 "the calls of its endpoints take all that its budget has left",
                 reason="BudgetExhausted",

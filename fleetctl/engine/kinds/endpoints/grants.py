@@ -15,13 +15,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.common.errors import StoreError
 from fleetctl.controllers.budget import TINY_USD, BudgetAccount, OnExceeded
-from fleetctl.controllers.model import Resource
+from fleetctl.controllers.model import Resource, Run
 from fleetctl.gateway.gateway_client import EndpointGrant, Gateway, SharedCap
 from fleetctl.stores.base import CallSums, EndpointUsage
 from fleetctl.tracking.track import Track, track_of
@@ -49,9 +49,11 @@ class EndpointGrants:
         state: EngineState,
         gateway: Gateway,
         budgets: Budgets,
+        traceparent_of: Callable[[Resource, Run], str],
     ) -> None:
         self._state = state
         self._gateway = gateway
+        self._traceparent_of = traceparent_of
         self._budgets = budgets
         self._heard_usd: dict[str, float] = {}  # by uid, as far as the store knows
         self._granted: dict[str, EndpointGrant] = {}  # by run, as its start named it
@@ -108,6 +110,25 @@ class EndpointGrants:
         """Returns true if the last grants that the gateway took hold this run."""
         return run in self._granted
 
+    def make_grant(
+        self,
+        work: ResourceWork,
+        name: str,
+        endpoints: tuple[str, ...],
+    ) -> EndpointGrant:
+        """Returns the grant of a run, whose calls belong to the trace of its attempt."""
+        run = work.history.live.get(name)
+        resource = work.resource
+        return EndpointGrant(
+            name,
+            name,
+            resource.uid,
+            resource.key,
+            resource.namespace,
+            endpoints,
+            "" if run is None else self._traceparent_of(resource, run),
+        )
+
     async def admit(self, grant: EndpointGrant) -> bool:
         """Lets a run call. False: its object's calls have cost more than is left for them. Raises
         Unavailable.
@@ -151,10 +172,19 @@ class EndpointGrants:
             if track.work is None:
                 continue
             for name in track.work.history.live:
-                grant = known.get(name) or _rebuild_grant(track.work, name)
+                grant = known.get(name) or self._rebuild_grant(track.work, name)
                 if grant is not None:
                     self._granted[name] = grant
                     yield grant
+
+    def _rebuild_grant(self, work: ResourceWork, name: str) -> EndpointGrant | None:
+        """Returns the grant of a run that an earlier controller began."""
+        run = work.history.live[name]
+        unit = work.controller.unit(run.index)
+        endpoints = work.controller.template(run.index).asks if unit is not None else ()
+        if endpoints:
+            return self.make_grant(work, name, endpoints)
+        return None
 
     def _capped(self) -> list[SharedCap]:
         """Returns one cap for each budget that stops calls beyond it, over all objects whose calls
@@ -187,32 +217,6 @@ def _ignore_failure(sent: asyncio.Future[None]) -> None:
     """Ignores a failure whose waiters have all given up."""
     if not sent.cancelled():
         sent.exception()
-
-
-def _rebuild_grant(work: ResourceWork, name: str) -> EndpointGrant | None:
-    """Returns the grant of a run that an earlier controller began."""
-    run = work.history.live[name]
-    unit = work.controller.unit(run.index)
-    endpoints = work.controller.template(run.index).asks if unit is not None else ()
-    if endpoints:
-        return grant_of(work, name, endpoints)
-    return None
-
-
-def grant_of(
-    work: ResourceWork,
-    name: str,
-    endpoints: tuple[str, ...],
-) -> EndpointGrant:
-    resource = work.resource
-    return EndpointGrant(
-        name,
-        name,
-        resource.uid,
-        resource.key,
-        resource.namespace,
-        endpoints,
-    )
 
 
 class EndpointCharges:

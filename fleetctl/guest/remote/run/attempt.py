@@ -24,7 +24,12 @@ from fleetctl.guest.remote.process.child import (
 from fleetctl.guest.remote.run.keeping import Keeping
 from fleetctl.guest.remote.run.output import Output
 from fleetctl.guest.reports import ReportFiles, RunReports
-from fleetctl.guest.supervision.processes import carry_mark, directory_mark, send_signal
+from fleetctl.guest.supervision.processes import (
+    carry_mark,
+    directory_mark,
+    limit_data,
+    send_signal,
+)
 from fleetctl.guest.task.parameters import remark_on_long, write_inputs
 from fleetctl.guest.task.program import start_failure
 
@@ -259,6 +264,9 @@ class Attempt:
         wait_s = self._reports.ends_in_s(lambda: self._tree.living()) if may_hang else None
         if wait_s is not None:
             self._loop.after("stall", wait_s, lambda: self.end("Stalled", self.order["grace_s"]))
+        due = self._leader is not None and self._reports.load_due
+        if due and self._reports.note_load(self._tree.living()):
+            self._box.visitors.tell()
         most = self.order["memory"]
         used = self._tree.memory_bytes() if most and self._leader is not None else 0
         if most and used > most:
@@ -460,7 +468,7 @@ def start_preparation(
     directory = os.getcwd()
 
     def work() -> NoReturn:
-        _mark_process()
+        _confine_process(order)
         execute_program(argv, variables, directory, order["workdir"])
 
     return Leader(loop, work, output)
@@ -518,7 +526,7 @@ def _work_with_services(
     work: Callable[[dict[str, str]], NoReturn],
 ) -> NoReturn:
     """Does the work once its services are ready, where it has any. work: takes the variables."""
-    _mark_process()
+    _confine_process(order)
     services = order.get("services")
     if services:
         from fleetctl.guest.supervision.services.crew import lead_services
@@ -535,8 +543,12 @@ def _work_with_services(
     raise AssertionError  # it has become the program
 
 
-def _mark_process() -> None:
-    """Marks this process, which is to lead work; without the mark, the work's variables show it."""
+def _confine_process(order: dict[str, Any]) -> None:
+    """Marks this process, which is to lead work, and limits its memory where the sandbox does not.
+    Without the mark, the work's variables show it.
+    """
+    if order.get("data"):
+        limit_data(order["data"])
     try:
         carry_mark(directory_mark())
     except (OSError, ValueError):

@@ -10,11 +10,13 @@ import json
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import cache
 from pathlib import Path
 
 from fleetctl.common.errors import Unavailable
+from fleetctl.controllers.model import RunGroups
 from fleetctl.providers.local.local_layout import LocalLayout
 from fleetctl.providers.paths import make_private
 from fleetctl.providers.programs import run_program
@@ -65,6 +67,28 @@ class GpuClaims:
         names = await list_devices()
         fitting = [index for index, name in enumerate(names) if is_sort(name, wanted)]
         return sum([await self._is_free(self._claim(index)) for index in fitting])
+
+    async def wait_for_all(self, uid: str, groups: RunGroups) -> None:
+        """Raises Unavailable while the devices that are free, or of this object, are too few for
+        all of its groups together.
+        """
+        needs: Counter[str] = Counter()
+        for group in groups.members:
+            if group.gpu:
+                wanted = Gpu.model_validate(group.gpu)
+                needs[wanted.name] += wanted.count * group.nodes
+        names = await list_devices() if needs else []
+        for sort, count in needs.items():
+            wanted = Gpu(name=sort, count=count)
+            claims = [self._claim(at) for at, name in enumerate(names) if is_sort(name, wanted)]
+            had = sum([it[1] == uid or await self._is_free(it) for it in claims])
+            if had < count:
+                raise Unavailable(
+                    f"all groups together need {count} x {sort}, this machine has {len(claims)},"
+                    f" {had} of them free",
+                    reason="NoSuchMachine" if len(claims) < count else "NoCapacity",
+                    retry_after_s=RETRY_AFTER_S,
+                )
 
     async def _is_free(self, claim: tuple[str, str, float]) -> bool:
         run, uid, made_at_s = claim

@@ -16,12 +16,15 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
 from fleetctl.common.errors import Refused
 from fleetctl.common.program import tree_of
+from fleetctl.guest.nodes.gang import build_group_variables
 from fleetctl.guest.ship.assemble import guest_source
+from fleetctl.guest.supervision.processes import data_limit
 from fleetctl.providers.contract.base import MountedFile, RunRequest
 from fleetctl.providers.contract.orphans import work_mark, work_of
 from fleetctl.providers.contract.terms import outputs_order
@@ -42,10 +45,10 @@ from fleetctl.specs.values.namespaces import own_name
 LOG_BYTES_MAX = 64 * 1024 * 1024
 PROCESSES_MAX = 4096  # for one run; more is taken for a fork bomb
 SANDBOX_IDLE_S = 120.0
-# Above the limit on the tree's sum, so that this one only stops what grows faster than it is looked
-# at.
-DATA_HEADROOM_BYTES = 256 * 1024 * 1024
 CPU_HEADROOM_S = 60
+# 127.1.0.0 and on: 127.0.0.x has the nodes of runs without groups, and services of the machine.
+LOOPBACK_BLOCKS = int(IPv4Address("127.1.0.0"))
+LOOPBACK_BLOCKS_COUNT = 253 * 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,7 @@ def start_message(
     """
     template = request.template
     gpu = template.resources.gpu
+    groups = _list_groups(request)
     return {
         "op": "start",
         "run": request.run,
@@ -131,8 +135,9 @@ def start_message(
         "reusable": request.reusable,
         "secrets": _secret_variables(request),
         "masked": request.masked(),
-        "variables": dict(request.variables),
+        "variables": {**request.variables, **(_lone_variables(groups) if nodes == 1 else {})},
         "nodes": nodes,
+        "groups": groups,
         "procs": procs_of(template),
         "ray": _ray_config(template),
         "ray_job": ray_job_of(template, request.own_names, request.unit),
@@ -145,6 +150,41 @@ def start_message(
         # Its journal names the one that it got of a list.
         "gpu_names": list(gpus.values()) if gpu is not None and gpu.otherwise else [],
     }
+
+
+def _list_groups(request: RunRequest) -> list[dict[str, Any]]:
+    """Returns the groups of its run, as guest/nodes/gang.py reads them, its own first; empty
+    without any.
+
+    Their nodes have addresses of the loopback network, known before any of them begins: a block by
+    the run, and in it 256 for each group by its index, so that another number of nodes moves no
+    address. Elsewhere than on Linux the loopback has one address, and ports distinguish nodes.
+    """
+    if request.groups is None:
+        return []
+    block = int(sha256(request.uid.encode()).hexdigest()[:4], 16)
+    made = []
+    for group in request.groups.members:
+        first = LOOPBACK_BLOCKS + 256 * ((block + group.index) % LOOPBACK_BLOCKS_COUNT)
+        linux = sys.platform == "linux"
+        hosts = [str(IPv4Address(first + rank)) for rank in range(group.nodes)]
+        hosts = hosts if linux else ["127.0.0.1"] * group.nodes
+        ports = [] if group.port is None else [group.port] * group.nodes
+        ports = ports if linux else [port + rank for rank, port in enumerate(ports)]
+        addresses = hosts
+        if ports:
+            addresses = [f"{host}:{port}" for host, port in zip(hosts, ports, strict=True)]
+        made.append({"name": group.name, "addresses": addresses, "hosts": hosts, "ports": ports})
+    own = request.groups.own
+    made.sort(key=lambda it: it["name"] != own)
+    return made
+
+
+def _lone_variables(groups: list[dict[str, Any]]) -> dict[str, str]:
+    """Returns the variables of the only node of a group; empty where there are no groups."""
+    if not groups:
+        return {}
+    return build_group_variables(groups[0], 0, groups)
 
 
 def _secret_variables(request: RunRequest) -> dict[str, str]:
@@ -210,7 +250,7 @@ def _resource_limits(template: Template) -> dict[str, Any]:
         memory = template.sandbox_resources.memory or 0
     return {
         "memory": memory,
-        "data": memory + max(memory // 4, DATA_HEADROOM_BYTES) if memory else 0,
+        "data": data_limit(memory) if memory else 0,
         "file": resources.disk or 0,
         "processes": PROCESSES_MAX,
     }

@@ -9,14 +9,15 @@ that it forked.
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import select
-import signal
 import time
+from contextlib import suppress
 
 from fleetctl.providers.machines.shipped import allocation, environments, machine_files, warden
-from fleetctl.providers.machines.shipped.boxes import KILL, LEFT, BoxError, Boxes
+from fleetctl.providers.machines.shipped.boxes import KILL, LEFT, LIVING, BoxError, Boxes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,17 +29,23 @@ READ_BYTES = 256 * 1024
 AHEAD_BYTES_MAX = 4 * 1024 * 1024  # of a child's input that it has not read
 LOOK_S = 20.0
 SILENT_S = 3600.0  # that a line may be silent: a controller reports its presence far more often
-GATE_LOOK_S = 0.005
 DESCRIPTORS_MAX = 4096
 GONE, CLOSED, FAILED = 97, 98, 99  # exit codes of a forked request
 _SSH = ("SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "SSH_ORIGINAL_COMMAND")
 
 
-class Child:
-    """A forked request. output: its standard output; input: its standard input, once wanted."""
+EOF = b'{"e":"eof"}\n'  # ends the frames of a run; see fleetctl/guest/remote/stream.py
 
-    def __init__(self, pid: int, output: int, given: int) -> None:
+
+class Child:
+    """A forked request. output: its standard output; input: its standard input, once wanted;
+    attached: it is a run's follower, or has become the supervisor of a box.
+    """
+
+    def __init__(self, pid: int, output: int, given: int, *, attached: bool) -> None:
         self.pid = pid
+        self.attached = attached
+        self.tail = b""  # of its output
         self.output = output
         self.given = given
         self.ahead = b""
@@ -53,6 +60,7 @@ class Agent:
         self._devices: Optional[List[str]] = None
         self._fleet, self._lease_s = "", 0.0
         self._children: Dict[int, Child] = {}
+        self._staying: List[int] = []  # supervisors whose runs were followed to their end
         self._poll = select.poll()
         self._of: Dict[int, int] = {}  # descriptor -> number of a request
         self._rest = b""
@@ -61,6 +69,8 @@ class Agent:
 
     def serve(self) -> None:
         """Serves until the line ends, or is silent for too long."""
+        environments.import_ahead()
+        gc.freeze()  # in a forked process, collecting these objects would copy all of their pages
         self._poll.register(0, select.POLLIN)
         while time.monotonic() - self._heard_at_s < SILENT_S:
             for handle, _ in self._poll.poll(LOOK_S * 1000):
@@ -69,6 +79,7 @@ class Agent:
                         return
                 elif handle in self._of:
                     self._turn(handle)
+            self._staying = [pid for pid in self._staying if not os.waitpid(pid, os.WNOHANG)[0]]
 
     def _renew(self) -> None:
         warden.detach(self.boxes.sweep)
@@ -111,8 +122,9 @@ class Agent:
             self._feed(number, op, data)
             return
         try:
-            if op in _AT_ONCE:
-                self._reply(number, done=0, **_AT_ONCE[op](self, request))
+            reply = _AT_ONCE[op](self, request) if op in _AT_ONCE else None
+            if reply is not None:
+                self._reply(number, done=0, **reply)
             else:
                 self._fork(number, _FORKED[op], request, data)
         except BoxError as error:
@@ -139,7 +151,7 @@ class Agent:
         os.close(written)
         os.close(read)
         os.set_blocking(given, False)
-        self._children[number] = Child(pid, output, given)
+        self._children[number] = Child(pid, output, given, attached=work is attach)
         self._of[output] = number
         self._poll.register(output, select.POLLIN)
 
@@ -158,6 +170,7 @@ class Agent:
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, 2)
             os.closerange(3, DESCRIPTORS_MAX)
+            gc.disable()  # requests are short, and a worker turns it on again for its tasks
             try:
                 code = work(self, request, data)
             except BoxError as error:
@@ -176,13 +189,21 @@ class Agent:
             return
         data = os.read(handle, READ_BYTES)
         if data:
+            child.tail = (child.tail + data)[-len(EOF) :]
             self._reply(number, data)
             return
-        for one in (child.output, child.given):
-            self._forget(one)
-        del self._children[number]
+        self._drop(number)
+        if child.attached and child.tail == EOF:
+            self._staying.append(child.pid)  # a supervisor may wait for the next run of its box
+            self._reply(number, done=0)
+            return
         _, status = os.waitpid(child.pid, 0)
         self._reply(number, done=_exit_code(status))
+
+    def _drop(self, number: int) -> None:
+        child = self._children.pop(number)
+        for one in (child.output, child.given):
+            self._forget(one)
 
     def _forget(self, handle: int) -> None:
         if handle < 0:
@@ -194,6 +215,10 @@ class Agent:
     def _feed(self, number: int, op: str, data: bytes) -> None:
         child = self._children.get(number)
         if child is None:
+            return
+        if op == "cancel" and child.attached:
+            self._drop(number)  # a follower leaves then, and a supervisor works on
+            self._staying.append(child.pid)
             return
         if op == "cancel":
             os.kill(child.pid, 15)
@@ -283,13 +308,21 @@ class Agent:
         ended = [{"box": name, "tags": it["tags"]} for name, it in self.boxes.ended()]
         return {"boxes": boxes, "ended": ended}
 
+    def end(self, request: Request) -> Optional[Request]:
+        """Ends a box that no process is left of; None for one with something to wait for."""
+        ended = self.boxes.is_left(request["box"]) and self.boxes.end(request["box"], waits=False)
+        return {"ok": True} if ended else None
+
     def change(self, request: Request) -> Request:
         return {"ok": self.boxes.change(request["box"], request["fields"])}
 
     # -- the environment of work -------------------------------------------------------------------
 
     def surround(self, box: Request, path: str, secrets: Dict[str, str]) -> None:
-        """Sets the variables that the runs of a box begin with."""
+        """Sets the variables that the runs of a box begin with, and their cores."""
+        if box.get("cores"):
+            with suppress(OSError):  # they were taken from this user since
+                os.sched_setaffinity(0, box["cores"])
         known = {**self._base, "HOME": os.path.join(path, "home"), "LANG": "C.UTF-8"}
         known.update(secrets)
         if box["python"]:
@@ -336,22 +369,18 @@ def attach(agent: Agent, request: Request, order: bytes) -> int:
         box = {"python": "", "hides_gpus": False}
     state = os.path.join(path, "state")
     latch = os.path.join(state, "runs", f"{request['run']}.begun")
-    if order and not os.path.exists(latch):
-        found = agent.boxes.state(name, box)
-        if found not in ("new", "live"):
-            return CLOSED
-        if found == "new":
-            pid = os.fork()
-            if pid:
-                return _stand_by(agent.boxes, name, pid, gate)
-    if gate >= 0:
-        os.close(gate)
+    begins = order and not os.path.exists(latch)
+    if begins and agent.boxes.state(name, box) not in LIVING:
+        return CLOSED
     if not order and not os.path.exists(state):
         os.write(1, b'{"e":"unbegun"}\n')
         return 4
     agent.surround(box, path, request.get("secrets", {}))
     words = ["attach", "--dir", state, "--run", request["run"], *request["words"]]
     if order:
+        # Until a supervisor has its lock, the gate alone keeps the box from being ended.
+        os.set_inheritable(gate, True)
+        words += ["--stay", "yes", "--gate", str(gate)]
         handle = os.memfd_create("order")
         os.write(handle, order)
         os.lseek(handle, 0, 0)
@@ -359,24 +388,6 @@ def attach(agent: Agent, request: Request, order: bytes) -> int:
         os.close(handle)
         words += ["--order", "-"]
     return _run_guest_verb(agent, box["python"], words)
-
-
-def _stand_by(boxes: Boxes, name: str, pid: int, gate: int) -> int:
-    """Keeps the box from being ended until the process `pid` has made it one that lives; returns
-    the exit code of that process.
-    """
-    signal.signal(signal.SIGTERM, lambda *_: os.kill(pid, signal.SIGTERM))
-    while gate >= 0:
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            return _exit_code(status)
-        if boxes.state(name) != "new":
-            os.close(gate)
-            gate = -1
-        time.sleep(GATE_LOOK_S)
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)
-    return _exit_code(os.waitpid(pid, 0)[1])
 
 
 def _exit_code(status: int) -> int:
@@ -414,7 +425,7 @@ def _run_guest_verb(agent: Agent, python: str, words: List[str]) -> int:
     return main(["guest", *words])
 
 
-_AT_ONCE = {
+_AT_ONCE: Dict[str, Callable[[Agent, Request], Optional[Request]]] = {
     "hello": Agent.hello,
     "here": Agent.here,
     "make": Agent.make,
@@ -422,6 +433,7 @@ _AT_ONCE = {
     "list": Agent.list_boxes,
     "all": Agent.list_all,
     "change": Agent.change,
+    "end": Agent.end,
 }
 _FORKED = {
     "attach": attach,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import shutil
 import time
@@ -23,6 +24,7 @@ BEGIN_S = 900.0  # that a box may wait for its first order
 LOCK_S = 60.0  # that a supervisor may take to lock its file; on a full disk it never does
 KEEP_S = 30.0  # the files of a box that has ended
 KILL_S = 10.0  # for killed processes to be gone
+BUSY = -2  # in place of a descriptor of a gate
 KILL = "kill"  # the file of a box that its owner wants gone at once
 LEFT = "left"  # the file of a box whose allocation has ended its work
 READY = "ready"  # the file of a box whose allocation takes orders
@@ -144,6 +146,7 @@ class Boxes:
                 "tags": order["tags"],
                 "cpu": order["cpu"],
                 "memory": order["memory"],
+                "cores": _choose_cores(order["cpu"], others),
                 "gpus": gpus,
                 "hides_gpus": bool(devices),
                 "python": "",
@@ -221,12 +224,15 @@ class Boxes:
 
     # -- ending ------------------------------------------------------------------------------------
 
-    def end(self, name: str) -> bool:
-        """Kills all processes of a box and removes it; False when some live on. No error when it is
-        gone. Its files go a little later: another reader of a journal may be at its last lines.
+    def end(self, name: str, *, waits: bool = True) -> bool:
+        """Kills all processes of a box and removes it; False when some live on, or without `waits`
+        when somebody else is at its gate. No error when it is gone. Its files go a little later:
+        another reader of a journal may be at its last lines.
         """
-        gate = self.enter_gate(name, alone=True)
+        gate = self.enter_gate(name, alone=True, waits=waits)
         box = self.read(name)
+        if gate == BUSY:
+            return False
         if box is None or gate < 0:
             return True
         if not self.kill(name):
@@ -273,17 +279,22 @@ class Boxes:
             if not 0 <= age_s < keep_s:
                 remove_tree(entry.path)
 
-    def enter_gate(self, name: str, *, alone: bool) -> int:
+    def enter_gate(self, name: str, *, alone: bool, waits: bool = True) -> int:
         """Returns the descriptor that keeps a box from being ended, or with `alone` from being
-        begun, until it is closed; -1 without the box.
+        begun, until it is closed; -1 without the box; BUSY where it would have to wait.
         """
+        wanted = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
         path = os.path.join(self.path(name), "box.json")
         while True:
             try:
                 gate = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             except FileNotFoundError:
                 return -1
-            fcntl.flock(gate, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            try:
+                fcntl.flock(gate, wanted if waits else wanted | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(gate)
+                return BUSY
             try:
                 if os.path.samestat(os.fstat(gate), os.stat(os.path.dirname(path))):
                     return gate
@@ -292,10 +303,18 @@ class Boxes:
                 return -1
             os.close(gate)  # another box has its name by now
 
+    def is_left(self, name: str) -> bool:
+        """Returns whether its supervisor has ended, and reported that no process was left."""
+        path = self.path(name)
+        noted = os.path.exists(os.path.join(path, "state", "empty"))
+        return noted and not supervisor_of(path)[0]
+
     def kill(self, name: str) -> bool:
         """Kills its processes, of whom none is there when this returns True."""
         from fleetctl.guest.remote.process.tree import Tree
 
+        if self.is_left(name):
+            return True
         state = os.path.join(self.path(name), "state")
         try:
             os.chdir(state)  # it identifies the processes of a box
@@ -388,6 +407,18 @@ def _choose_gpus(order: Box, others: List[Box], devices: List[str]) -> List[int]
         sort = "full" if len(fitting) >= wanted else "never"
         raise BoxError(sort, f"{len(free)} of {len(fitting)} GPUs `{order['gpu']}` are free")
     return free[:wanted]
+
+
+def _choose_cores(cpu: float, others: List[Tuple[str, Box]]) -> List[int]:
+    """Returns the cores of a new box, those that others have least of; none where it asks for
+    none.
+    """
+    shares = dict.fromkeys(sorted(os.sched_getaffinity(0)), 0.0)
+    for _, it in others:
+        for core in it.get("cores", ()):
+            if core in shares:
+                shares[core] += it["cpu"] / len(it["cores"])
+    return sorted(sorted(shares, key=lambda core: shares[core])[: math.ceil(cpu)])
 
 
 def remove_tree(path: str) -> None:

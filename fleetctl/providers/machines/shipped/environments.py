@@ -11,6 +11,7 @@ import glob
 import hashlib
 import json
 import os
+import select
 import shutil
 import socket
 import struct
@@ -19,12 +20,52 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List
+    from typing import Any, Dict, List, Tuple
 
 ANSWER_S = 20.0
+START_S = 5.0  # for the start of an interpreter
+NAMES_BYTES_MAX = 65_536
 TAIL_CHARACTERS = 2000
 SIOCGIFADDR = 0x8915  # of Linux: the address of an interface
 BUILT = ".built"  # the last file of an environment
+
+
+def import_ahead() -> None:
+    """Imports the modules of the standard library that the start of an interpreter imports on this
+    machine, so that the workers which are forked from this process need not do it again. Packages
+    may extend that start; it is tried in a process of its own.
+    """
+    read, written = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.write(written, " ".join(_start_interpreter()).encode())
+        finally:
+            os._exit(0)
+    os.close(written)
+    names = b""
+    if select.select([read], [], [], START_S)[0]:
+        names = os.read(read, NAMES_BYTES_MAX)
+    os.close(read)
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+    for name in names.decode().split():
+        try:
+            __import__(name)
+        except ImportError:
+            continue  # such as `typing.io`, which is no module of its own
+
+
+def _start_interpreter() -> List[str]:
+    null = os.open(os.devnull, os.O_RDWR)
+    for handle in range(3):
+        os.dup2(null, handle)
+    before = set(sys.modules)
+    import site
+
+    site.main()
+    library: Tuple[str, ...] = tuple(getattr(sys, "stdlib_module_names", ()))  # since Python 3.10
+    return [it for it in sys.modules if it not in before and it.partition(".")[0] in library]
 
 
 def find_facts(root: str, devices: List[str]) -> Dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from fleetctl.controllers.model import NO_CHECKPOINTS, Ended, Gone, Observation
 from fleetctl.providers.contract.base import RunRef
+from fleetctl.providers.rundir.journal_runs import MEMORY_HINT
 from fleetctl.providers.rundir.run_journal import RunJournal
 
 
@@ -153,6 +154,7 @@ def without_record(
         infrastructure=not fate.own,
         reason=fate.cause.value,
         message=message,
+        hint=MEMORY_HINT if fate.cause is Cause.OUT_OF_MEMORY else "",
         exit_code=fate.exit_code,
         journal_offset=seen.offset if seen is not None else ref.journal_offset,
         metrics=seen.metrics if seen is not None else (),

@@ -140,6 +140,17 @@ def _draw_plane(axes: Any, chart: PlaneChart) -> None:
                 drawstyle="steps-post" if line.step else "default",
                 marker="o" if len(x) == 1 else None,
             )
+        if line.restarts:
+            axes.scatter(
+                [chart.x.position(a) for a, _ in line.restarts],
+                [chart.y.position(b) for _, b in line.restarts],
+                marker="D",
+                s=26,
+                facecolors="white",
+                edgecolors=colour,
+                linewidths=1.4,
+                zorder=3,
+            )
     _draw_dots(axes, chart)
 
     axes.set_xlim(0, 1)

@@ -1,12 +1,16 @@
-"""Charts as SVG, shapes with classes whose colours are in page.css, and as one self-contained HTML
+"""Charts as SVG, shapes with classes whose colours are in chart.css, and as one self-contained HTML
 file. Pure.
 
-It can be read without a mouse (arrow keys go from trial to trial, best first), without colours
-(every trial is in a table), and follows the light or dark of the system.
+It can be read without a mouse (arrow keys go from trial to trial, best first; sliders choose ranges
+of axes), without colours (every trial is in a table), and follows the light or dark of the system.
+chart.js does that; the page of `fleetctl serve` loads the same file.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -16,6 +20,7 @@ from fleetctl.views.plotting.charts import (
     NAMED_MAX,
     BarChart,
     Chart,
+    ChartLine,
     EmptyChart,
     ParallelChart,
     PlaneChart,
@@ -36,15 +41,21 @@ NOTE_HIGH = 20.0
 NOTE_CHARS = 110
 TICKS_X = 8
 TICKS_Y = 6
-SHADES, SERIES = 5, 8  # as page.css has them
+REACH = 26.0  # wide enough for a finger
+SHADES, SERIES = 5, 8  # as chart.css has them
 NAME_CHARS = 18
+LEGEND_WIDE = 560.0  # beside the name of the vertical axis
+LEGEND_COLUMNS = 4  # of a legend below the drawing
+LEGEND_HIGH = 18.0
 WORD_CHARS = 14
 STYLE = Path(__file__).with_name("chart.css")
 
 HERE = Path(__file__).parent
-# The browser itself enforces it on the page: it loads no resource, and sends no data.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+# The browser itself enforces it on the page: it loads no resource, sends no data, and runs no
+# script but the one whose sum is there.
+POLICY = "default-src 'none'; style-src {style}; script-src {script}"
 HOW = "point at a trial, or use the arrow keys in a drawing; Escape releases it"
+BIND = "bindCharts(document.querySelector('main'));\n"
 
 
 def svg_file(charts: Sequence[Chart], heading: str) -> str:
@@ -86,7 +97,10 @@ def measure_height(chart: Chart) -> float:
         return 4.0
     if isinstance(chart, BarChart):
         return BAR_HIGH * len(chart.bars) + 16
-    return HIGH if isinstance(chart, PlaneChart) else HIGH - BOTTOM + 14  # no axis below
+    if isinstance(chart, PlaneChart):
+        names = [line.name for line in chart.lines]
+        return HIGH if _fits_above(names) else HIGH + LEGEND_HIGH * -(-len(names) // LEGEND_COLUMNS)
+    return HIGH - BOTTOM + 14  # no axis below
 
 
 def draw_shapes(chart: Chart) -> str:
@@ -109,6 +123,7 @@ def _draw_plane(chart: PlaneChart) -> list[str]:
         out.append(f'<path class="line {f"s{n % SERIES}" if many else "step"}" d="{path}"/>')
         for x, y in (piece[0] for piece in pieces if len(piece) == 1):
             out.append(f'<circle class="dot s{n % SERIES}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>')
+        out += [_draw_restart(chart, line, point, n) for point in line.restarts]
     named = sum(dot.best for dot in chart.dots) <= NAMED_MAX
     for dot in sorted(chart.dots, key=lambda dot: dot.best):
         x, y = _locate_point(chart, dot.x, dot.y)
@@ -133,6 +148,20 @@ def _draw_plane(chart: PlaneChart) -> list[str]:
         *out,
         *(_draw_legend([line.name for line in chart.lines]) if len(chart.lines) > 1 else ()),
     ]
+
+
+def _draw_restart(
+    chart: PlaneChart,
+    line: ChartLine,
+    point: tuple[float, float],
+    n: int,
+) -> str:
+    x, y = _locate_point(chart, *point)
+    label = escape(f"{line.name} restarted at {chart.x.name} {format_number(point[0])}")
+    return (
+        f'<path class="restart s{n % SERIES}" d="M{x:.1f} {y - 5:.1f}l5 5l-5 5l-5 -5z">'
+        f"<title>{label}</title></path>"
+    )
 
 
 def _locate_point(
@@ -215,10 +244,23 @@ def _format_path(spots: Sequence[tuple[float, float]], *, step: bool) -> str:
     return "".join(moves)
 
 
+def _fits_above(names: Sequence[str]) -> bool:
+    """Returns true where the legend has room beside the vertical axis' name."""
+    return len(names) < 2 or sum(7 * min(len(it), NAME_CHARS) + 36 for it in names) <= LEGEND_WIDE
+
+
 def _draw_legend(names: Sequence[str]) -> list[str]:
     """Draws names at the upper right, from right to left, so that they never run over the axis'
-    name."""
+    name; below the drawing where there is no room for all."""
     out = []
+    if not _fits_above(names):
+        step = (WIDE - LEFT - RIGHT) / LEGEND_COLUMNS
+        for n, name in enumerate(names):
+            x = LEFT + n % LEGEND_COLUMNS * step
+            y = HIGH + 12 + n // LEGEND_COLUMNS * LEGEND_HIGH
+            out.append(f'<path class="line s{n % SERIES}" d="M{x:g} {y - 4:g}h15"/>')
+            out.append(_format_text(x + 21, y, shorten_text(name, NAME_CHARS), "tick"))
+        return out
     x = WIDE - RIGHT
     for n, name in reversed(list(enumerate(names))):
         text = shorten_text(name, NAME_CHARS)
@@ -267,7 +309,28 @@ def _draw_parallel(chart: ParallelChart) -> list[str]:
             out.append(
                 _format_text(x + 7, _scale_y(0.5) + 4, format_number(scale.low), "tick halo")
             )
+        else:
+            out.append(_draw_reach(x, scale))
     return out
+
+
+def _draw_reach(x: float, scale: AxisScale) -> str:
+    """Draws the part of an axis where chart.js lets a range be chosen, with the values that its
+    positions stand for."""
+    ends = f'data-first="{scale.low!r}" data-last="{scale.high!r}"'
+    if scale.kind == WORDS:
+        ends = f'data-words="{escape(json.dumps(scale.words))}"'
+    top = _scale_y(1)
+    high = _scale_y(0) - top
+    box = f'x="{x - REACH / 2:.1f}" width="{REACH:g}" rx="4"'
+    # A drag may begin a little beyond the ends of the axis.
+    hand = f'y="{top - REACH / 2:g}" height="{high + REACH:g}"'
+    return (
+        f'<g class="reach" data-axis="{escape(scale.name)}" data-kind="{scale.kind}" '
+        f'data-x="{x:.1f}" data-top="{top:g}" data-high="{high:g}" {ends}>'
+        f'<rect class="brush" {box} y="{top:g}" height="0"/>'
+        f'<rect class="hand" {box} {hand}/></g>'
+    )
 
 
 def _draw_tick(
@@ -366,7 +429,7 @@ def html_page(
     message = f'<output id="told" aria-live="polite">{HOW}</output>' if trials else ""
     drawings = "\n".join(_render_figure(chart) for chart in charts)
     body = f"{message}\n{drawings}{_render_table(charts)}"
-    return wrap_page(heading, summary, body, script=_read_file("page.js"))
+    return wrap_page(heading, summary, body, script=_read_file("chart.js") + BIND)
 
 
 def wrap_page(
@@ -377,16 +440,26 @@ def wrap_page(
     script: str = "",
 ) -> str:
     """Returns a whole page. body: HTML; heading and summary: texts."""
-    style = _read_file("chart.css") + _read_file("page.css")
-    code = f"<script>\n{script}</script>\n" if script else ""
+    style = "\n" + _read_file("chart.css") + _read_file("page.css")
+    script = f"\n{script}" if script else ""
+    code = f'<script type="module">{script}</script>\n' if script else ""
+    policy = POLICY.format(style=_sum_source(style), script=_sum_source(script))
     return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        '<!doctype html>\n<html lang="en" class="charts">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(heading)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
+        f"<title>{escape(heading)}</title>\n<style>{style}</style>\n</head>\n<body>\n<main>\n"
         f"<h1>{escape(heading)}</h1>\n<p>{escape(summary)}</p>\n{body}"
         f"\n</main>\n{code}</body>\n</html>\n"
     )
+
+
+def _sum_source(text: str) -> str:
+    """Returns how a policy names an inline style or script: by its sum, and nothing by 'none'."""
+    if not text:
+        return "'none'"
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 def _render_figure(chart: Chart) -> str:
@@ -417,7 +490,7 @@ def _render_table(charts: Sequence[Chart]) -> str:
         for at, row in enumerate(rows, 1)
     )
     return (
-        f"\n<details><summary>All {len(rows)} trials, best first</summary>\n"
+        f'\n<details class="trials"><summary>All {len(rows)} trials, best first</summary>\n'
         f'<div class="scroll" tabindex="0"><table><tr><th>rank</th><th>trial</th></tr>\n{lines}\n'
         "</table></div></details>"
     )

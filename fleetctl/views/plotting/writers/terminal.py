@@ -145,6 +145,7 @@ REST = Ink(1, ".", "2")
 STEP = Ink(2, "-", "36")
 UPPER = Ink(3, "o", "36")
 TOP = Ink(9, "@", "1;33")
+RESTART = Ink(9, "R", "1")
 # Lines that differ in style, in the order of their names.
 SERIES = tuple(
     Ink(2 + n, glyph, code)
@@ -233,6 +234,11 @@ def _draw_plane(chart: PlaneChart, look: TerminalStyle) -> list[str]:
     for n, line in enumerate(chart.lines):
         _trace_line(canvas, chart, line, STEP if chart.dots else SERIES[n % len(SERIES)])
 
+    for line in chart.lines:
+        for point in line.restarts:
+            x, y = canvas.at(chart.x.position(point[0]), chart.y.position(point[1]))
+            canvas.mark(x, y, _restart_char(look), RESTART)
+
     best, other = ("★", "•") if look.fine else (TOP.glyph, "o")
     for dot in sorted(chart.dots, key=lambda dot: dot.best):
         x, y = canvas.at(chart.x.position(dot.x), chart.y.position(dot.y))
@@ -311,7 +317,13 @@ def _draw_legend(chart: PlaneChart, look: TerminalStyle) -> list[str]:
             ink = SERIES[n % len(SERIES)]
             char = "━" if look.fine else ink.glyph
             parts.append((f"{char} {look.cut(line.name, NAME_COLUMNS_MAX)}", ink.code))
+    if any(line.restarts for line in chart.lines):
+        parts.append((f"{_restart_char(look)} restart", RESTART.code))
     return _flow_words(parts, look)
+
+
+def _restart_char(look: TerminalStyle) -> str:
+    return "◆" if look.fine else RESTART.glyph
 
 
 def _flow_words(parts: Sequence[tuple[str, str]], look: TerminalStyle) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any, Generic, Optional, Protocol, TypeVar
 
 from fleetctl.guest.nodes.gang import (
     Stragglers,
+    build_group_variables,
     build_node_variables,
     combine_ends,
     node_name,
@@ -54,7 +55,8 @@ class LocalGang(Generic[M]):
         self.begun = False
         self.stragglers = Stragglers()
         self._ready: set[int] = set()
-        self.addresses = _node_addresses(self.count)
+        self._groups = order.get("groups") or []
+        self.addresses = self._groups[0]["hosts"] if self._groups else _node_addresses(self.count)
         self._held = [_free_port()]
         self._ray = self._ray_of() if order.get("ray") else None
         self._told_of_ray = build_ray_variables(self._ray) if self._ray is not None else {}
@@ -79,6 +81,9 @@ class LocalGang(Generic[M]):
             "rank": rank,
             "reusable": False,
         }
+        if self._groups:
+            own = build_group_variables(self._groups[0], rank, self._groups)
+            made["variables"] = {**made["variables"], **own}
         if self._ray is not None:
             made["ray"] = {**self._ray, "rank": rank, "gpus": each}
             made["variables"] = {**made["variables"], **self._told_of_ray}

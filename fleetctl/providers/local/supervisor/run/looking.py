@@ -48,10 +48,18 @@ class RunMonitor:
             if sandbox.run is not None:
                 self._look_for_a_stall(sandbox, sandbox.run)
                 self._look_for_stragglers(sandbox, sandbox.run)
+        self._sample_load(live)
         # Without a namespace of our own the whole machine would be looked through.
         if live and (self._config["namespaces"] or self._config["limits"]["memory"]):
             for sandbox, why in find_overuse(live, self._config["limits"]):
                 self._end(sandbox, why, 0.0)
+
+    def _sample_load(self, live: list[RunSandbox]) -> None:
+        """Samples the processes of runs. One look through the machine is for all that are due."""
+        due = [it for it in live if it.run is not None and it.run.load_due]
+        for sandbox, pids in _process_trees(due) if due else ():
+            if sandbox.run is not None and sandbox.run.note_load(pids):
+                self._changed(sandbox.run.name)
 
     def _look_for_a_stall(self, sandbox: RunSandbox, run: SupervisedRun) -> None:
         """Looks for a stall: a hanging run prints its stacks, then is asked to end."""
