@@ -417,7 +417,7 @@ def _list_stages(
 ) -> Iterator[_Stage]:
     """Yields stages in order; one that has no runs yet gets an unused index."""
     names = [part.name for part in spec.named_parts] or ["main"]
-    # Each group knows the ports of all: another port replaces all of them. Their numbers of nodes
+    # Each group knows the ports of all: another port replaces every group. Their numbers of nodes
     # are left out, or a group could not be resized alone.
     ports = [f"{it.name}:{it.port}" for it in spec.groups if it.port is not None]
     known: dict[str, int] = {}

@@ -1,5 +1,5 @@
 """Checks that units which work together can all start in this pass: the sum of what they take is
-asked of the providers' slots, of their queue and of their budgets before any of them starts. Pure.
+asked of the slots of providers, their queue and their budgets before the first one starts. Pure.
 
 Called by starts.py, for kinds that set `together`. It takes nothing: the starts that follow do.
 """
@@ -22,7 +22,7 @@ from fleetctl.controllers.schedule.desired import DesiredObject
 
 @dataclass(frozen=True, slots=True)
 class StartObstacle:
-    """Why not all of them can start: a unit without capacity, or what refuses their sum."""
+    """A reason why some of the units cannot start: one without capacity, or a refused sum."""
 
     at_capacity: Unit | None = None
     unpaid: UnpaidStart | None = None

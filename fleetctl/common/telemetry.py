@@ -3,7 +3,7 @@
 The controller and the gateway make one exporter each, where the standard variables name a
 collector. A span has the ids that its maker derives, and waits in a bounded queue; those of the
 controller also wait in a file, until the collector has confirmed them. The SDK is imported by the
-threads alone: without a collector nothing of it is loaded, and no caller ever waits for one.
+threads alone: without a collector nothing is loaded, and no caller ever waits for one.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ class SpanSink(Protocol):
 
 
 class Sender(Protocol):
-    """A connection to a collector, of one thread."""
+    """A connection of a thread to a collector."""
 
     def send(self, batch: Sequence[Any]) -> bool:
         """Returns True once the collector has taken the batch."""

@@ -2,7 +2,7 @@
 
 A call belongs to the span that its task names in `traceparent`, else to the attempt that its grant
 belongs to. It is one span with all its tries; asking/ reports what it asked and what came. What was
-asked and answered is part of it only where the standard's variable requests that.
+asked and answered is in it only where the standard's variable requests that.
 """
 
 from __future__ import annotations

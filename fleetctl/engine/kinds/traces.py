@@ -103,7 +103,7 @@ class RunTraces(EnginePart):
         changed: Sequence[tuple[Resource | None, Resource]],
     ) -> None:
         """Sends the span of a request, once its changes are stored. changed: objects before and
-        after; the span of one that goes on in another trace ends here."""
+        after; a span whose object goes on in another trace ends here."""
         if self._sink is None or trace is None or not trace.context.sampled:
             return
         names = [after.key for _, after in changed[:OBJECTS_NAMED_MAX]]

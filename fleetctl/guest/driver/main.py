@@ -222,7 +222,7 @@ class Holder:
             threading.Thread(target=self._hear, args=(connection,), daemon=True).start()
 
     def _hear(self, connection: socket.socket) -> None:
-        """Takes the lines of one connection, until it ends or a later one takes its place."""
+        """Takes the lines of a connection, until it ends or a later one takes its place."""
         received = connection.makefile("rb")
         first = received.readline()
         if not first.endswith(b"\n"):
@@ -290,7 +290,7 @@ def hold(top: str, program: str, facts: Message, alone_s: float) -> None:
 
 
 def connect(top: str) -> None:
-    """Carries the lines of one connection to the holder; never returns."""
+    """Carries the lines of a connection to the holder; never returns."""
     os.chdir(top)
     line = socket.socket(socket.AF_UNIX)
     line.connect(HOLD_SOCKET)

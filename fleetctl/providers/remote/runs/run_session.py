@@ -45,7 +45,7 @@ AGAIN_S, AGAIN_MAX_S = 0.1, 5.0  # until a line that broke is made again
 CONFIRM_LINES = 64  # between two confirmations to the holder
 CLOSE_S = 5.0
 NATIVE_REFUSED = ("image", "app", "secrets", "sandbox_spec")
-# Under its home, which a command beside it finds as well; no part of it is in the code's directory.
+# Under its home, which a command beside it finds as well; nothing there is in the code's directory.
 _PROGRAM = """
 import base64, json, os, zlib
 top = os.path.expanduser("~/.fleetctl-driver")
