@@ -262,9 +262,14 @@ def test_an_answer_that_nobody_asked_for_is_no_consent(fleet: Fleet) -> None:
     assert left
 
 
+def _has_begun(fleet: Fleet) -> bool:
+    found = fleet.status("job/live")
+    return bool(found.get("active") == 1 and not found.get("starting"))
+
+
 def test_work_that_runs_is_replaced_after_consent_alone(fleet: Fleet) -> None:
     fleet.ok("apply", "-f", "-", stdin=job("live", LONG))
-    until(lambda: fleet.status("job/live").get("active") == 1, "its task")
+    until(lambda: _has_begun(fleet), "its task")
     changed = {"manifest": job("live", LONG + "  # changed")}
     found = call(fleet, "apply", changed, answers=declines)
     assert "running task" in refusal(found)

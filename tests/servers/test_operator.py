@@ -101,7 +101,7 @@ def test_a_file_of_the_operators_own_container_is_not_read(people: People) -> No
 def test_an_edit_that_destroys_work_waits_for_its_annotation(people: People) -> None:
     with gate() as door:
         people.create("BatchJob", "edited", job(door.python()))
-        until(lambda: _status(people, "edited").get("active") == 1, "its task runs")
+        until(lambda: _runs(people, "edited"), "its task runs")
         people.patch("BatchJob", "edited", {"spec": {"template": {"python": "SUBMIT(x=2)"}}})
         accepted = people.wait_for("BatchJob", "edited", "Accepted", "False")
         assert accepted["reason"] == "NeedsConsent"
@@ -122,7 +122,7 @@ def test_deletion_waits_until_nothing_of_it_runs(people: People, tmp_path: Path)
     with gate() as door:
         mark = f"import os; print(os.getpid()); {door.python()}"
         people.create("BatchJob", "deleted", job(mark.replace("; \n", "\n")))
-        until(lambda: _status(people, "deleted").get("active") == 1, "its task runs")
+        until(lambda: _runs(people, "deleted"), "its task runs")
         assert FINALIZER in (people.get("BatchJob", "deleted") or {})["metadata"]["finalizers"]
         people.delete("BatchJob", "deleted")
         people.gone("BatchJob", "deleted")
@@ -138,7 +138,7 @@ def test_one_whose_finalizer_was_taken_by_hand_is_ended_all_the_same(
 ) -> None:
     with gate() as door:
         people.create("BatchJob", "forced", job(door.python()))
-        until(lambda: _status(people, "forced").get("active") == 1, "its task runs")
+        until(lambda: _runs(people, "forced"), "its task runs")
         people.patch("BatchJob", "forced", {"metadata": {"finalizers": None}})
         people.delete("BatchJob", "forced")
         until(lambda: "forced" not in _listed(operator), "nothing of it is stored")
@@ -260,6 +260,12 @@ def test_the_operator_has_the_rights_that_it_uses_and_no_other(
 def _status(people: People, name: str) -> dict[str, Any]:
     found: dict[str, Any] = (people.get("BatchJob", name) or {}).get("status", {})
     return found
+
+
+def _runs(people: People, name: str) -> bool:
+    """Returns whether a task has begun: an edit that replaces one that has not destroys nothing."""
+    found = _status(people, name)
+    return bool(found.get("active") == 1 and not found.get("starting"))
 
 
 def _listed(operator: Operator) -> str:
