@@ -115,7 +115,7 @@ def only_the_wanted_goes_on(scene: Scene) -> Iterator[str]:
         seen = status(resource)
         if resource.kind != "BatchJob" or seen.get("observedGeneration") != resource.generation:
             continue
-        wanted = _desired(resource)
+        wanted = read_desired(resource)
         if wanted is None:
             continue
         hashes, template = wanted
@@ -156,7 +156,7 @@ def the_desired_content_counts(scene: Scene) -> Iterator[str]:
         if old is resource or not done or command is None or spares:
             continue
         newest = {run.index: run for run in scene.now.runs_of(uid) if run.params_hash}
-        wanted, _ = _desired(resource) or ({}, "")
+        wanted, _ = read_desired(resource) or ({}, "")
         for index, run in newest.items():
             work = scene.work_of(run)
             if run.state is not RunState.SUCCEEDED or run.reason == CACHED or work is None:
@@ -188,7 +188,8 @@ def nothing_left(scene: Scene) -> Iterator[str]:
                     yield f"{resource.key} is gone and its data at `{provider}` is left"
 
 
-def _desired(resource: Resource) -> tuple[dict[int, str], str] | None:
+def read_desired(resource: Resource) -> tuple[dict[int, str], str] | None:
+    """Returns what `_wanted` does of an object."""
     notes = resource.annotations
     noted = (notes.get(PARAMS, ""), notes.get(RESULTS, ""), notes.get(INDEXES, ""))
     return _wanted(resource.spec, *noted)

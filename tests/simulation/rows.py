@@ -13,6 +13,7 @@ from fleetctl.controllers.model import CACHED, LIVE_STATES, Resource, Run, RunSt
 from fleetctl.specs.values.hashing import canonical_json
 from fleetctl.tracking.annotations import RERUN
 from tests.simulation import objects
+from tests.simulation.desired_checks import read_desired
 from tests.simulation.objects import Expect, Spec
 from tests.simulation.scenario import Scenario, apply, later, make, say
 from tests.simulation.scene import Scene
@@ -82,9 +83,11 @@ NAMED: dict[str, Callable[[random.Random, str, str], Scenario]] = {"rows": _rows
 
 def done_work_is_not_done_again(scene: Scene) -> Iterator[str]:
     """I26: of equal rows no more attempts begin than there are rows without a success that counts.
-    With a cache, any success counts that the object has had since it was asked to run all again;
-    without one, those that are the newest of their index.
+    With a cache, any success counts that the object has had since it was asked to run all again,
+    except of work that an edit had replaced before; without one, those that are the newest of their
+    index.
     """
+    scene.late |= set(_list_late(scene))
     for uid, resource in scene.now.resources.items():
         before = scene.before.resources.get(uid)
         asked = resource.annotations.get(RERUN, "")
@@ -104,6 +107,18 @@ def done_work_is_not_done_again(scene: Scene) -> Iterator[str]:
             if live + done > rows:
                 told = f"{done} are done, {live} live, {rows} wanted"
                 yield f"I26: `{run.name}` of {resource.key} does again what is done: {told}"
+
+
+def _list_late(scene: Scene) -> Iterator[str]:
+    """Yields runs that have just succeeded, and whose work is not the desired one any more."""
+    for name, run in scene.now.runs.items():
+        former, resource = scene.before.runs.get(name), scene.now.resources.get(run.uid)
+        ended = former is not None and former.state in LIVE_STATES
+        if resource is None or not ended or run.state is not RunState.SUCCEEDED:
+            continue
+        _, template = read_desired(resource) or ({}, "")
+        if resource.kind == "BatchJob" and template and template != run.template_hash:
+            yield name
 
 
 def the_rows_of_the_file_count(scene: Scene) -> Iterator[str]:
@@ -157,7 +172,7 @@ def _done(scene: Scene, resource: Resource, same: list[Run]) -> int:
     sandbox = document.get("sandbox") or {}
     if policy == "Never" or document["template"].get("volumes") or sandbox.get("reuse", 1) != 1:
         return held
-    aside = scene.aside.get(resource.uid, ())
+    aside = scene.aside.get(resource.uid, set()) | scene.late
     return max(held, sum(run.reason != CACHED and run.name not in aside for run in done))
 
 

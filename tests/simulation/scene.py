@@ -37,6 +37,8 @@ class Scene:
     mounts: dict[str, frozenset[str]] = field(default_factory=dict)  # at that success: volumes
     # By uid: the runs that were there when it was asked to run all again.
     aside: dict[str, set[str]] = field(default_factory=dict)
+    # Runs that succeeded after an edit had replaced their work: kept with their run alone.
+    late: set[str] = field(default_factory=set)
     never: set[str] = field(default_factory=set)  # uids whose results nobody may use again
     # By uid: the works, as chains.py tells them apart, of which something has begun.
     released: dict[str, set[str]] = field(default_factory=dict)
