@@ -178,9 +178,10 @@ class ManifestReceiver:
         return error.beside([*wrong, *problems_of(changes, error.sound)])
 
     def _begin_trace(self, request: Request) -> ApplyTrace | None:
-        if request.get("dryRun"):
+        traceparent = traceparent_in(request)
+        if request.get("dryRun") or not (traceparent or self._traces.exports):
             return None
-        return self._traces.begin_apply(traceparent_in(request), self._state.clock.now_s())
+        return self._traces.begin_apply(traceparent, self._state.clock.now_s())
 
     async def set(self, request: Request) -> Reply:
         trace = self._begin_trace(request)
@@ -340,7 +341,8 @@ class ManifestReceiver:
         self._secrets.learn(values)
         store_changes(state.store, changes, now_s)
         moved = [(it.before, it.after) for it in changes if it.outcome != UNCHANGED]
-        self._traces.record_apply(trace, str(request.get("verb")), moved)
+        if trace is not None:
+            self._traces.record_apply(trace, str(request.get("verb")), moved)
         for change in changes:
             state.poke(change.after.uid)
             nudge_object(state, change.after.uid)

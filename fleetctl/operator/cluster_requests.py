@@ -495,7 +495,10 @@ def _explain_error(error: ApiError, key: str) -> FleetctlError:
         )
     if error.conflict or error.exists:
         return Conflict(f"{key} changes faster than it can be written", hint="send it again")
-    return Refused(f"{key}: {error}")
+    return Refused(
+        f"{key}: {error}",
+        hint="the API server refuses it; whoever runs the cluster knows its rules",
+    )
 
 
 def _merge(value: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:

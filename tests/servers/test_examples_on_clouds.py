@@ -59,6 +59,7 @@ SHORTER = {
     "time.sleep(0.01)": "time.sleep(0.08)",
 }
 FUNCTIONS = ("function.yaml",)
+GROUPS = ("groups.yaml",)  # refused where members cannot reach each other
 # By the object that each file is about. A pod installs its packages itself, at every start: a
 # minute of a registry's answers, which tests of pods have without a registry.
 PACKAGES = {
@@ -234,6 +235,7 @@ def applied(
     functions = cloud is None or cloud.functions
     left_out = () if functions else FUNCTIONS
     left_out += () if cloud is None or cloud.builds else tuple(PACKAGES.values())
+    left_out += () if cloud is None or cloud.provider == "kubernetes" else GROUPS
     files = placed(base / "examples", cloud.provider if cloud else "local", left_out=left_out)
     if cloud is not None and cloud.beside:
         (files / "beside.yaml").write_text(cloud.beside)

@@ -36,6 +36,7 @@ NONE_OF_OURS = {
         "daemon/serve.py",
         "daemon/api.py",
         "guest/remote/visitors.py",
+        "guest/driver/main.py",
         "guest/remote/relay/process.py",
     ),
     *("providers/local/supervisor/starting.py", "cli/access/port_forward.py"),

@@ -22,6 +22,11 @@ IMPORTS = {
     (f"{MODAL}/functions/plain_pickle.py", "modal._utils.blob_utils"),
     (f"{MODAL}/functions/plain_pickle.py", "modal._utils.grpc_utils"),
     (f"{MODAL}/functions/plain_pickle.py", "modal.client"),  # _Client
+    # Logs have only modules with a private name there; tests/telemetry sends records by them.
+    ("fleetctl/daemon/serve.py", "opentelemetry._logs"),
+    ("fleetctl/daemon/serve.py", "opentelemetry.sdk._logs"),
+    ("fleetctl/daemon/serve.py", "opentelemetry.sdk._logs.export"),
+    ("fleetctl/daemon/serve.py", "opentelemetry.exporter.otlp.proto.http._log_exporter"),
 }
 # (file, expression) of private attributes that are read in packages of providers.
 ATTRIBUTES = {

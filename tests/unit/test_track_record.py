@@ -94,7 +94,7 @@ def test_the_page_has_a_row_for_each_part_and_each_reason() -> None:
     assert all(any(f"| {part.why} |" in line for line in lines) for part in table if part.why)
 
 
-LIVES = campaign.Part("lives", "lives of it", "lives", 100, 10, lambda _: (10, []))
+LIVES = campaign.Part("lives", "lives of it", "lives", 100, 10, lambda _: (10, []), __name__)
 
 
 def test_a_row_of_the_campaign_counts_all_commits_and_lists_the_share_of_each() -> None:

@@ -33,7 +33,7 @@ from fleetctl.controllers.model import LIVE_STATES, Run, RunState
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES
 from fleetctl.engine.shared.part import EnginePart, PartWiring, ProviderCall
 from fleetctl.specs.kinds.registry import KINDS
-from fleetctl.tracking.annotations import find_trace
+from fleetctl.tracking.annotations import TRACES, find_trace
 
 if TYPE_CHECKING:
     from fleetctl.controllers.model import Resource
@@ -79,6 +79,8 @@ class RunTraces(EnginePart):
         self._state = state
         self._sink = sink if sink is not None and sink.exports else None
         self.problem = sink.problem if sink is not None else ""
+        self.exports = self._sink is not None
+        self.rests = not self.exports  # until a caller's trace has to be passed on
         self._ends: dict[tuple[str, int], tuple[float, str]] = {}  # end and span of a failure
 
     @classmethod
@@ -94,7 +96,10 @@ class RunTraces(EnginePart):
         if self._sink is not None:
             context = make_trace_context(parent, os.environ)
             return ApplyTrace(context, "" if parent is None else parent.span_id, now_s)
-        return None if parent is None else ApplyTrace(parent, None, now_s)
+        if parent is None:
+            return None
+        self.rests = False
+        return ApplyTrace(parent, None, now_s)
 
     def record_apply(
         self,
@@ -291,6 +296,9 @@ class RunTraces(EnginePart):
     # -- the tick ----------------------------------------------------------------------------------
 
     def load(self) -> None:
+        tracks = self._state.tracks.values()
+        passes_on = any(TRACES in track.resource.annotations for track in tracks)
+        self.rests = not (self.exports or passes_on)
         if self._sink is not None:
             self._sink.recover(self._is_stored)
 
