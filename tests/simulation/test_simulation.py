@@ -48,6 +48,13 @@ def test_all_invariants_hold_under_faults_and_crashes(first: int, seeds: Seeds) 
         assert not outcome.broken, told(outcome)
 
 
+# Of the campaign's 100,000 fresh lives.
+@pytest.mark.parametrize("seed", [99_715, 129_585])
+def test_a_life_that_broke_an_invariant_once_holds_all_of_them(seed: int) -> None:
+    outcome = simulate(seed)
+    assert not outcome.broken, told(outcome)
+
+
 def test_the_end_is_the_same_with_and_without_faults(seeds: Seeds) -> None:
     compared = 0
     for seed in seeds(60):
