@@ -87,6 +87,12 @@ def test_suppressions_stay_few(name: str) -> None:
     assert sum(len(mark.findall(text)) for text in texts) <= SUPPRESSIONS[name]
 
 
+def test_the_engine_compares_no_kind() -> None:
+    """Its parts are declared for kinds in a table; see fleetctl/engine/engine.py."""
+    files = (ROOT / "fleetctl/engine").rglob("*.py")
+    assert [it.name for it in files if "kind ==" in it.read_text("utf-8")] == []
+
+
 def test_no_message_has_a_private_word() -> None:
     """In messages, hints, help and descriptions; `PRIVATE` has the words."""
     assert private_words() == []

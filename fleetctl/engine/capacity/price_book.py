@@ -284,7 +284,7 @@ def may_cost(
     provider_specs: Mapping[str, ProviderSpec],
 ) -> bool:
     """Returns true where some of the work may run at a provider that is not known to be free."""
-    if any(manifest.kind == KIND for manifest in manifests):
+    if any(isinstance(manifest.spec, ProviderSpec) for manifest in manifests):
         return True  # it may put a price on work that was free
     return any(
         _has_priced_work(manifest.spec, providers, provider_specs)
