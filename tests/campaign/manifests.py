@@ -25,6 +25,7 @@ from fleetctl.common.clock import SystemClock
 from fleetctl.stores.sqlite.store import open_store
 from tests.campaign.mutating import mutated
 from tests.campaign.power_cuts import MEMORY
+from tests.record.results import ROOT
 
 CODES = (0, 2, 3, 4, 5)  # of a manifest that is right, wrong, refused, or names what is not there
 SLOW_S = 2.0  # of CPU, so that a busy machine makes none slow
@@ -67,7 +68,7 @@ def validate(manifest: bytes) -> str:
     took_s = time.process_time() - began_s
     said = talk.getvalue()
     if "has a bug" in said or "Traceback" in said:
-        return f"{said.strip()} {_traceback(said)}"
+        return f"{said.partition('; the details')[0].strip()}; {_traceback(said)}"
     if code not in CODES:
         return f"exit code {code}"
     if code and "error: " not in said:
@@ -76,9 +77,10 @@ def validate(manifest: bytes) -> str:
 
 
 def _traceback(said: str) -> str:
-    """The last lines of the file that the line of a bug names."""
+    """The last lines of the file that the line of a bug names, with paths from the root."""
     file = Path(said.partition("details are in `")[2].partition("`")[0])
-    return " | ".join(file.read_text("utf-8").splitlines()[-5:]) if file.is_file() else ""
+    lines = file.read_text("utf-8").splitlines()[-5:] if file.is_file() else []
+    return " | ".join(it.strip() for it in lines if it.strip("^~ ")).replace(f"{ROOT}/", "")
 
 
 @contextmanager
