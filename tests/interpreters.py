@@ -7,6 +7,7 @@ environment variables that lead there.
 from __future__ import annotations
 
 import atexit
+import fcntl
 import functools
 import http.server
 import json
@@ -137,8 +138,21 @@ def _machines(directory: Path, sort: str, spec: dict[str, object], root: Path) -
     def count() -> int:
         return len([it for it in (root / "boxes").glob("[!.]*") if it.is_dir()])
 
-    with _served(directory / "served") as serve:
+    with _served(directory / "served") as serve, hold_machine_paths():
         yield Place(sort, {"FLEETCTL_HOME": str(home)}, read, count, serve)
+
+
+@contextmanager
+def hold_machine_paths() -> Iterator[None]:
+    """Waits until no other test, of any run, has volumes of machines at their paths: these are the
+    paths of the one machine that all tests share.
+    """
+    with Path(tempfile.gettempdir(), "fleetctl-tests-machine-paths.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for path in map(Path, MACHINE_PATHS):
+            if path.is_symlink() and not path.exists():
+                path.unlink()  # of a run that was killed
+        yield
 
 
 def _declare_provider(home: Path, sort: str, spec: dict[str, object]) -> None:
@@ -221,14 +235,11 @@ PLACES: dict[str, Callable[[Path], AbstractContextManager[Place]]] = {
 }
 
 MACHINES = ("ssh", "slurm")
-# In one worker: their volumes are at paths of the one machine that all tests have.
-_TOGETHER = pytest.mark.xdist_group("machines")
+MACHINE_PATHS = ("/data", "/root/data", "/home/daytona/memory")
 # As parameters of a fixture: on a machine without their programs they are left out, with a line.
 MACHINE_PARAMS = [
-    pytest.param("ssh", marks=[pytest.mark.needs("sshd"), _TOGETHER]),
-    pytest.param(
-        "slurm", marks=[pytest.mark.needs("slurmctld", "slurmd", "squeue", "munged"), _TOGETHER]
-    ),
+    pytest.param("ssh", marks=pytest.mark.needs("sshd")),
+    pytest.param("slurm", marks=pytest.mark.needs("slurmctld", "slurmd", "squeue", "munged")),
 ]
 PLACE_PARAMS = [*MACHINE_PARAMS, *sorted(set(PLACES) - {*MACHINES})]
 

@@ -19,6 +19,7 @@ from tests.docs.fleet import EXAMPLES, Fleet
 from tests.docs.test_examples import PROGRAM
 from tests.emulators.llm.running import running
 from tests.emulators.llm.server import Model
+from tests.interpreters import hold_machine_paths
 from tests.machines.slurm_cluster import SlurmCluster
 from tests.machines.ssh_server import SshServer
 
@@ -103,8 +104,9 @@ def examples(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PlacedE
         "spec": {"type": request.param, request.param: spec},
     }
     fleet.ok("apply", "-f", "-", stdin=json.dumps(manifest))
-    yield PlacedExamples(fleet, directory, request.param)
-    fleet.close()
+    with hold_machine_paths():
+        yield PlacedExamples(fleet, directory, request.param)
+        fleet.close()
     boxes = (directory / "machine" / "boxes").glob("[!.]*")
     assert [it.name for it in boxes] == []
 
