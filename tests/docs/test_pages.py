@@ -36,6 +36,7 @@ LONG_PAGES = {
     "docs/reference/python.md": "made from the methods of the client, and read by its anchors",
     "docs/reference/server-api.md": "made from the routes, and read by their anchors",
     "docs/reference/figures.md": "a table of measurements, made by `make bench`",
+    "docs/reference/track-record.md": "a table of trials, made by `make test-all`",
 }
 # What users search for, and the page whose headings have it.
 SEARCHED = {

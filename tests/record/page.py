@@ -52,7 +52,7 @@ ONLY = """
 | --- | --- |
 """
 FILES_SHOWN = 6
-FINDING_CHARS = 300
+FINDING_CHARS = 70
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +146,6 @@ def _share_rows(row: Row) -> Iterator[str]:
 
 def _finding_rows(row: Row) -> Iterator[str]:
     for it in row.progress.findings:
-        text = " ".join(it.text.split()).replace("|", "\\|")
+        text = " ".join(it.text.split()).replace("|", "\\|").replace("`", "'")
         test = f"`{it.test}`" if it.test else "**none yet**"
-        yield f"| {row.part.what} | {text[:FINDING_CHARS]} | {it.commit} | {it.date} | {test} |"
+        yield f"| {row.part.name} | `{text[:FINDING_CHARS]}` | {it.commit} | {it.date} | {test} |"

@@ -115,7 +115,7 @@ def test_a_finding_stays_on_the_page_and_is_open_until_a_test_is_named() -> None
     progress = Progress("lives", shares=[share], findings=[found])
     page = render_page(Record({}, ()), (), [Row(LIVES, progress)])
     assert "100 of 100 lives; 1 finding | **1 open**" in page
-    assert "| lives of it | a \\| b | abc | d | **none yet** |" in page
+    assert "| lives | `a \\| b` | abc | d | **none yet** |" in page
     found.test = "tests/a.py::test_b"
     page = render_page(Record({}, ()), (), [Row(LIVES, progress)])
     assert "1 finding | passed" in page and "| `tests/a.py::test_b` |" in page
