@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parent
-# What each file takes, as `python -m tests.costs --write` leaves it.
+# The seconds of each file, as `python -m tests.costs --write` leaves them.
 COSTS = Path(__file__).with_name("costs.json")
 # From here on a group is long: it begins early, and short ones run beside it.
 LONG_S = 12.0

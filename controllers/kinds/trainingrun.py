@@ -59,7 +59,7 @@ _WITHOUT_CHECKPOINT = "name a step that is there in `checkpoint.resume`, or `Lat
 def build_templates(spec: TrainingRunSpec) -> list[Template]:
     """Builds the templates of the stages or groups."""
     plain = [spec.template_of(at) for at in range(spec.count())]
-    # Of groups the primary ones save, and show whether the run gets on; a server does neither.
+    # Only primary groups save, and show whether the run gets on; a server does neither.
     saves = [it.name in spec.primaries for it in spec.groups] or [True] * len(plain)
     return [
         _prepare_saving(spec, it) if does else it for it, does in zip(plain, saves, strict=True)

@@ -192,9 +192,11 @@ class ClusterRequests:
         approved = _read_consent(request, reply)
         edited = manifest_with(self._store, kind, name, edits_in(request), namespace=namespace)
         patch = {
-            "spec": _diff(json.loads(row.spec), json.loads(dump_spec(edited.spec))),
-            "labels": _diff(row.labels, edited.metadata.labels),
-            "annotations": _diff(_list_written(row), _drop_origin(edited.metadata.annotations)),
+            "spec": _make_patch(json.loads(row.spec), json.loads(dump_spec(edited.spec))),
+            "labels": _make_patch(row.labels, edited.metadata.labels),
+            "annotations": _make_patch(
+                _list_written(row), _drop_origin(edited.metadata.annotations)
+            ),
         }
         await self._change(row, patch, author=author_in(request), approved=approved)
         return {name: it for name, it in reply.items() if name not in ("losses", "hint")}
@@ -312,9 +314,9 @@ class ClusterRequests:
                 raise NotFound(f"{row.key} has no custom resource any more")
             metadata = found["metadata"]
             return DesiredResource(
-                _merge(found.get("spec") or {}, patch.get("spec", {})),
-                _merge(metadata.get("labels") or {}, patch.get("labels", {})),
-                _merge(metadata.get("annotations") or {}, patch.get("annotations", {})),
+                _apply_patch(found.get("spec") or {}, patch.get("spec", {})),
+                _apply_patch(metadata.get("labels") or {}, patch.get("labels", {})),
+                _apply_patch(metadata.get("annotations") or {}, patch.get("annotations", {})),
             )
 
         place = _place_of(row.kind, row.name, row.namespace)
@@ -501,7 +503,7 @@ def _explain_error(error: ApiError, key: str) -> FleetctlError:
     )
 
 
-def _merge(value: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+def _apply_patch(value: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a value with a merge patch (RFC 7386): None removes a key."""
     made = dict(value)
     for key, new in patch.items():
@@ -509,13 +511,13 @@ def _merge(value: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]
         if new is None:
             made.pop(key, None)
         elif isinstance(new, Mapping):
-            made[key] = _merge(old if isinstance(old, Mapping) else {}, new)
+            made[key] = _apply_patch(old if isinstance(old, Mapping) else {}, new)
         else:
             made[key] = new
     return made
 
 
-def _diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+def _make_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the merge patch that makes `after` of `before`."""
     return dict(_list_changes(before, after))
 
@@ -526,7 +528,7 @@ def _list_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterat
     for key, new in after.items():
         old = before.get(key)
         if isinstance(new, Mapping) and isinstance(old, Mapping):
-            if inner := _diff(old, new):
+            if inner := _make_patch(old, new):
                 yield key, inner
         elif key not in before or old != new:
             yield key, new

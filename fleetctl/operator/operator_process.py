@@ -13,7 +13,7 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -37,6 +37,7 @@ from fleetctl.daemon.serve import (
 )
 from fleetctl.daemon.verbs import RequestVerbs
 from fleetctl.engine.capacity.price_book import KIND as PROVIDER
+from fleetctl.engine.engine import Engine
 from fleetctl.engine.execute.retention import Retention
 from fleetctl.engine.execute.secrets import AllowList, Names, SecretValues
 from fleetctl.engine.shared.engine_state import EngineState
@@ -59,7 +60,7 @@ from fleetctl.specs.builtin import DEFAULT_PROVIDER, SORTS
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.stores.base import Store
-from fleetctl.wiring.account_registry import open_store
+from fleetctl.wiring.account_registry import AccountRegistry, open_store
 
 log = logging.getLogger("fleetctl.operator")
 
@@ -282,13 +283,24 @@ async def _run_engine(
     await door.open()
     replica.state = engine.state
     replica.mirror = mirror
-    helpers = [
-        asyncio.ensure_future(door.keep_open()),
-        asyncio.ensure_future(sweep_forever(home, every_s=settings.sweep_s)),
-        asyncio.ensure_future(mirror.run()),
-        asyncio.ensure_future(_call_after(stop, engine.stop)),
-        asyncio.ensure_future(_call_after(elector.lost, engine.stop)),
-    ]
+    helping = (
+        door.keep_open(),
+        sweep_forever(home, every_s=settings.sweep_s),
+        mirror.run(),
+        _call_after(stop, engine.stop),
+        _call_after(elector.lost, engine.stop),
+    )
+    await _run_with_helpers(engine, helping, door, accounts)
+
+
+async def _run_with_helpers(
+    engine: Engine,
+    helping: Iterable[Coroutine[Any, Any, None]],
+    door: ControllerSocket,
+    accounts: AccountRegistry,
+) -> None:
+    """Runs the engine until it is stopped, beside its helpers; then closes all of them."""
+    helpers = [asyncio.ensure_future(it) for it in helping]
     calm_collector()
     try:
         await engine.run()

@@ -69,7 +69,7 @@ LETTERS = {
 }
 NOT_BEGUN = "q"
 
-# Of a comparison. A drawing distinguishes eight curves; the others are there to be chosen.
+# A drawing of a comparison distinguishes eight curves; the others are there to be chosen.
 RUNS_MAX = 32
 METRICS_MAX = 8
 TASKS_MAX = 10_000  # of one entry

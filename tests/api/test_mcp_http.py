@@ -59,7 +59,7 @@ class AgentsFleet(ServedFleet):
         answer: types.ElicitResult | None = None,
         mode: str = "auto",
     ) -> Any:
-        """What a client gets. answer: of the person at it."""
+        """Returns the reply that a client gets. answer: that of its user."""
         headers = {"authorization": f"Bearer {token}"} if token else {}
 
         async def elicit(
@@ -275,7 +275,7 @@ def test_a_loss_waits_for_the_person_at_the_client(agents: AgentsFleet, mode: st
 def test_a_question_is_answered_with_the_token_that_it_was_put_to(
     agents: AgentsFleet, ana: str
 ) -> None:
-    """Of two users, and of two tokens of one user."""
+    """Neither another user nor another token of the same one may answer it."""
     cid = agents.token("cid", "editor", "--namespace", "default")
     other = agents.token("cid", "editor", "--namespace", "default")
     volume(agents, "guarded")

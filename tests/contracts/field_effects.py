@@ -431,7 +431,7 @@ STAGE: Mapping[str, Effect] = {
         "test_a_stage_with_arguments_of_its_own_has_those",
     ),
 }
-# What a group has as a stage has it becomes its template in the same way.
+# Fields that a group shares with a stage become its template in the same way.
 GROUP: Mapping[str, Effect] = {
     **STAGE,
     "name": SeenElsewhere(_GROUPS, "test_the_success_of_the_trainer_ends_the_servers_and_the_run"),

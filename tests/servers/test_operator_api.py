@@ -163,7 +163,7 @@ def test_an_apply_writes_the_custom_resource_in_the_name_of_its_user(
     assert (act["user"], act["action"], act["code"]) == ("ana via robot", "apply", 0)
     again = ana.post("apply", json={"manifest": text}).json()
     assert again["results"][0]["outcome"] == "unchanged"
-    # What another tool keeps on it stays; what the manifest had no more is gone.
+    # Fields of another tool stay; those that the manifest has no more are gone.
     people.patch("BatchJob", "made", {"metadata": {"labels": {"argocd.argoproj.io/x": "1"}}})
     more = ana.post("apply", json={"manifest": job("made", "SUBMIT(y=a)", tasks=3)})
     assert more.json()["results"][0]["outcome"] == "configured", more.text

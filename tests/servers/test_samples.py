@@ -1,4 +1,4 @@
-"""What runs use of their machines, from a real driver program and real processes to the screens:
+"""Samples of machines, from a real driver program and real processes to the screens:
 drawn beside what programs report, and never taken for it.
 """
 

@@ -48,7 +48,7 @@ def test_all_invariants_hold_under_faults_and_crashes(first: int, seeds: Seeds) 
         assert not outcome.broken, told(outcome)
 
 
-# Of the campaign's 100,000 fresh lives.
+# Found among the campaign's 100,000 fresh lives.
 @pytest.mark.parametrize("seed", [99_715, 129_585])
 def test_a_life_that_broke_an_invariant_once_holds_all_of_them(seed: int) -> None:
     outcome = simulate(seed)

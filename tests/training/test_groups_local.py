@@ -70,7 +70,7 @@ class GroupsWorld:
         return dict(json.loads(done.stdout)["status"])
 
     def begun(self) -> Counter[str]:
-        """How often each `group rank attempt` began."""
+        """Counts the begins of each `group rank attempt`."""
         path = self.shared / "begun"
         return Counter(path.read_text().splitlines() if path.exists() else ())
 

@@ -278,7 +278,7 @@ class Holder:
             self._confirmed += 1
 
 
-def hold(top: str, program: str, facts: Message, alone_s: float) -> None:
+def hold_driver(top: str, program: str, facts: Message, alone_s: float) -> None:
     """Keeps a driver for connections, until it has ended. top: the directory of the socket."""
     back = os.getcwd()
     holder = Holder(program, facts, alone_s)
@@ -289,7 +289,7 @@ def hold(top: str, program: str, facts: Message, alone_s: float) -> None:
         os.chdir(back)
 
 
-def connect(top: str) -> None:
+def connect_line(top: str) -> None:
     """Carries the lines of a connection to the holder; never returns."""
     os.chdir(top)
     line = socket.socket(socket.AF_UNIX)
@@ -310,5 +310,5 @@ def connect(top: str) -> None:
 
 def main() -> None:
     if sys.argv[1:2] == ["connect"]:
-        connect(sys.argv[2])
+        connect_line(sys.argv[2])
     Driver().serve()

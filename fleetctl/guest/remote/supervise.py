@@ -65,7 +65,7 @@ def supervise(
     finally:
         supervisor.finish()
     if adopts and not has_children():
-        # Whoever ends the sandbox need not search the processes of the machine for ours.
+        # So the end of the sandbox needs no search of the machine's processes for ours.
         place.create_latch(place.EMPTY)
     return 0
 

@@ -33,7 +33,7 @@ AWAY_S, REFUSED_S = 5.0, 30.0
 # The longest path of a socket, less what OpenSSH adds while it makes one.
 SOCKET_CHARACTERS_MAX = 84
 INSTALL = "sudo apt-get install openssh-client"
-# How shells report that there is no such program.
+# A shell's report that there is no such program.
 _NO_PROGRAM = ("not found", "Not found", "No such file", "Unknown command")
 
 

@@ -66,7 +66,7 @@ import sys
 os.symlink(sys.executable, os.path.join(top, "python"))
 names = {{"__name__": "fleetctl_driver", "__file__": program}}
 exec(compile(source, program, "exec"), names)
-names["hold"](top, program, facts, given["alone_s"])
+names["hold_driver"](top, program, facts, given["alone_s"])
 """
 _CONNECT = """
 top=$HOME/.fleetctl-driver looks=0
