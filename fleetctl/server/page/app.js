@@ -1,6 +1,6 @@
 // Shows the view that the address names, and keeps one stream of changes open for all views.
 
-import { ApiError, follow, get, setToken } from "./api.js";
+import { ApiError, follow, get, mayPass, setToken } from "./api.js";
 import { announce, make, notice, replace } from "./dom.js";
 import { showEvents } from "./events.js";
 import { SHOWS, chooseNamespace, go, namespace } from "./navigation.js";
@@ -9,6 +9,7 @@ import { showObjects } from "./objects.js";
 import { showOverview } from "./overview.js";
 import { showPlan } from "./plan.js";
 import { showCompare } from "./plots.js";
+import { AGAIN_MS } from "./refreshing.js";
 
 const main = document.getElementById("main");
 const live = document.getElementById("live");
@@ -51,6 +52,9 @@ async function show() {
     if (!signal.aborted) {
       view = null;
       showError(error);
+      if (mayPass(error)) {
+        setTimeout(() => signal.aborted || show(), AGAIN_MS);
+      }
     }
   }
 }
@@ -98,6 +102,9 @@ function markLinks(path) {
 
 async function watch(signal) {
   const state = (word) => {
+    if (word === "live" && live.dataset.state === "lost") {
+      view?.changed?.(null); // for what changed while nobody followed
+    }
     live.dataset.state = word;
     live.textContent = word === "live" ? "live" : "connection lost, trying again";
   };
