@@ -118,8 +118,41 @@ class ObjectMetadata(TypedDict):
     deletionTimestamp: NotRequired[str]
 
 
+class DetailItem(TypedDict):
+    """A field as `fleetctl describe` shows it."""
+
+    title: str
+    text: str
+
+
+class ObjectAddress(TypedDict):
+    kind: str
+    plural: str
+    name: str
+    namespace: str
+
+
+class DetailCellItem(TypedDict):
+    """A cell. object: the one that its text names; at: a time, in place of a text."""
+
+    text: str
+    at: NotRequired[str]
+    object: NotRequired[ObjectAddress]
+
+
+class DetailTableItem(TypedDict):
+    """A table of a kind, such as the objects that wait in a Queue. note: what it leaves out;
+    without a row, the sentence in its place."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[DetailCellItem]]
+    note: str
+
+
 class ObjectReply(TypedDict):
-    """An object in full. why: it does not move; fix: a command that would help."""
+    """An object in full. why: it does not move; fix: a command that would help. details, tables: of
+    kinds that run no work, as `fleetctl describe` shows them."""
 
     apiVersion: str
     kind: str
@@ -128,6 +161,8 @@ class ObjectReply(TypedDict):
     status: Mapping[str, object]
     why: str
     fix: str
+    details: Sequence[DetailItem]
+    tables: Sequence[DetailTableItem]
 
 
 class ListedObject(TypedDict):

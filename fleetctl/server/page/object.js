@@ -1,8 +1,9 @@
-// An object: why it is as it is, and its tasks, logs, results, plots, events and manifest, each with an
-// address of its own.
+// An object: why it is as it is, and its tasks, logs, results, plots, details, events and manifest,
+// each with an address of its own.
 
 import { plain } from "./ansi.js";
 import { get } from "./api.js";
+import { showDetails } from "./details.js";
 import { make, replace, table } from "./dom.js";
 import { eventRows } from "./events.js";
 import { age, pageOf, phaseMark, span, usd } from "./format.js";
@@ -15,6 +16,7 @@ import { showTasks } from "./tasks.js";
 import { verbBar } from "./verbs.js";
 
 const OF_WORK = ["tasks", "logs", "results", "plots"];
+const OF_OTHERS = ["details"];
 const OF_ALL = ["events", "manifest"];
 const RESULTS = 200;
 
@@ -24,7 +26,7 @@ export async function showObject({ main, words, signal, query }) {
   const path = `${plural}/${encodeURIComponent(name)}`;
   const kinds = await kindsByName();
   const kind = Object.values(kinds).find((one) => one.plural === plural);
-  const tabs = [...(kind?.runs ? OF_WORK : []), ...OF_ALL];
+  const tabs = [...(kind?.runs ? OF_WORK : OF_OTHERS), ...OF_ALL];
   const tab = tabs.includes(wanted) ? wanted : tabs[0];
   const head = make("div", {});
   const body = make("div", { id: "tab" });
@@ -41,13 +43,13 @@ export async function showObject({ main, words, signal, query }) {
   replace(main, head, verbBar(() => [key]), tabBar(pageOf(plural, object.metadata), tabs, tab, more), body);
   const shown = await TABS[tab]({ body, path, namespace, signal, query, object, kind });
   const changed = refresher(async () => {
-    await refreshHead();
-    await shown?.changed?.();
+    await shown?.changed?.(await refreshHead());
   }, signal);
   return {
     changed(change) {
       const about = change?.object.metadata;
-      if (!about || (about.name === name && change.object.kind === object.kind)) {
+      const own = about && about.name === name && change.object.kind === object.kind;
+      if (!about || own || shown?.follows?.(change.object)) {
         changed();
       }
     },
@@ -86,6 +88,7 @@ function headOf({ kind, metadata, status, why, fix }) {
 }
 
 const TABS = {
+  details: showDetails,
   tasks: showTasks,
   logs: showLogs,
   plots: showPlots,
