@@ -166,6 +166,7 @@ class Status(TypedDict, total=False):
     latency: Annotated[
         Block, "of an Endpoint: waitingMsP50, waitingMsP95, answerMsP50, answerMsP95 of late"
     ]
+    lastMinute: Annotated[Block, "of an Endpoint: requests, tokens, usd of the last 60 seconds"]
     state: Annotated[str, "of a Budget: OK, Warning, Exhausted"]
     used: Annotated[float, "of a Budget, in USD: by runs that have ended"]
     reserved: Annotated[float | None, "of a Budget, in USD: at worst by live runs; null: no bound"]
@@ -235,7 +236,7 @@ Count = Literal[
 Map = Literal[
     "where", "cost", "budget", "lastFailure", "stuck", "metric", "best", "paramsFrom",
     "priorTrials", "wandb", "slots", "spend", "warm", "checkpoint",
-    "usage", "latency", "queued", "backup", "shares",
+    "usage", "latency", "lastMinute", "queued", "backup", "shares",
 ]  # fmt: skip
 Time = Literal[
     "startTime", "activeSince", "completionTime", "firstResultTime", "workedSeconds",

@@ -275,6 +275,7 @@ class ServerProbes:
             "servers": servers,
             "concurrency": endpoint.concurrency,
             "queue": len(endpoint.waiting),
+            "last_minute": endpoint.rate.read(now_s),
             **compute_percentiles(endpoint.times),
         }
 

@@ -22,7 +22,7 @@ from fleetctl.gateway.rules.servers import (
     read_access,
     read_server,
 )
-from fleetctl.gateway.rules.usage import EndpointLimits, MinuteUsage, read_limits
+from fleetctl.gateway.rules.usage import EndpointLimits, MinuteUsage, UsageRate, read_limits
 from fleetctl.specs.values.model_urls import base_of
 
 SAMPLES_MAX = 512  # of waiting and answering times; enough for a p95
@@ -87,7 +87,7 @@ class GatewayEndpoint:
         self._ask = look
         self._looks: dict[UpstreamServer, asyncio.Task[None]] = {}  # under way
         self.name, self.namespace = str(row["name"]), str(row["namespace"])
-        self.minute, self.times = MinuteUsage(), CallTimes()
+        self.minute, self.rate, self.times = MinuteUsage(), UsageRate(), CallTimes()
         self.waiting: FairQueue[SlotWaiter] = FairQueue()
         # since it was declared; the longest queue before a server with one slot
         self.most_waiting = 0

@@ -24,6 +24,7 @@ from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import NotFound, UsageError
 from fleetctl.server.callers import CLUSTER_WIDE, VIEWER, Caller
 from fleetctl.server.changes import read_body
+from fleetctl.server.object_details import build_fields, build_tables
 from fleetctl.server.response_types import (
     EventList,
     KindItem,
@@ -172,8 +173,11 @@ async def get_object(call: ApiCall) -> ObjectReply:
 
     def read(reading: StoreReading) -> ObjectReply:
         seen = find_object(call, reading)
-        shown = cast("ObjectReply", build_document(seen, SystemClock().now_s()))
+        now_s = SystemClock().now_s()
+        shown = cast("ObjectReply", build_document(seen, now_s))
         shown["why"], shown["fix"] = explain_status(seen), suggest_fix(seen)
+        shown["details"] = build_fields(seen, reading, now_s)
+        shown["tables"] = build_tables(call.caller, seen, reading, now_s)
         return shown
 
     return await call.parts.readers.read(read)

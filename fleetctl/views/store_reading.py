@@ -282,10 +282,14 @@ class StoreReading:
         """Returns the seconds that its newest tasks took."""
         return self._reader.durations(seen.resource.uid, limit=DURATIONS_MAX)
 
-    def waiting(self) -> Iterator[ResourceRow]:
-        """Yields the objects that wait in queues, of all namespaces."""
+    def queued(self) -> Iterator[ResourceRow]:
+        """Yields the objects that are in queues, of all namespaces."""
         rows = self._reader.resources()
-        return (row for row in rows if '"waitingSince"' in row.status and row.deleted_at_s is None)
+        return (row for row in rows if '"queued"' in row.status and row.deleted_at_s is None)
+
+    def waiting(self) -> Iterator[ResourceRow]:
+        """Yields those that wait there."""
+        return (row for row in self.queued() if '"waitingSince"' in row.status)
 
     def queue(self, name: str) -> View | None:
         row = self._reader.resource("Queue", name, DEFAULT_NAMESPACE)

@@ -49,7 +49,10 @@ class Kind(NamedTuple):
     starter: str = ""  # a first manifest that `init` writes: in starters/ or examples/
     columns: Columns = ()  # of `get`, kubectl and the page; empty: `default_columns`
     fields: tuple[DescribeField, ...] = ()  # of `describe`; empty for work: `default_fields`
-    lines: str = ""  # module:function with further lines of `describe`
+    lines: str = ""  # module:function with further lines of `describe` and the page
+    tables: str = ""  # module:function with tables below them
+    # module:function with lines that a provider is asked for: of `describe` alone.
+    remote_lines: str = ""
 
     @property
     def runs(self) -> bool:
@@ -231,6 +234,7 @@ KINDS: dict[str, Kind] = {
             DescribeField("", "quotas"),
         ),
         lines="fleetctl.views.sections.queues:queue_lines",
+        tables="fleetctl.views.sections.queues:queue_tables",
     ),
     "Source": Kind(
         "Source",
@@ -281,7 +285,7 @@ KINDS: dict[str, Kind] = {
             DescribeField("Provider", "provider", default=DEFAULT_PROVIDER),
             DescribeField("On delete", "deletionPolicy", default="Retain"),
         ),
-        lines="fleetctl.cli.show.lists.objects:volume_lines",
+        remote_lines="fleetctl.cli.show.lists.objects:volume_lines",
     ),
     "Function": Kind(
         "Function",
@@ -307,7 +311,7 @@ KINDS: dict[str, Kind] = {
             DescribeField("Kept warm", "minContainers", default=0),
             DescribeField("Scaledown", "scaledownSeconds", "duration", default=60),
         ),
-        lines="fleetctl.cli.show.asset_lines:function_lines",
+        lines="fleetctl.views.sections.assets:function_lines",
     ),
     "Endpoint": Kind(
         "Endpoint",
@@ -320,14 +324,14 @@ KINDS: dict[str, Kind] = {
         columns=(
             "NAME",
             "STATUS",
-            ListColumn("SERVERS", "assets:servers_cell"),
+            ListColumn("SERVERS", "endpoints:servers_cell"),
             ListColumn("SLOTS", "status.concurrency"),
             ListColumn("IN FLIGHT", "status.inFlight"),
             ListColumn("QUEUE", "status.queue"),
             ListColumn("CALLS", "status.calls"),
             ListColumn("TOKENS", "status.tokens"),
             "COST",
-            ListColumn("P95", "assets:answered_cell"),
+            ListColumn("P95", "endpoints:answered_cell"),
             "AGE",
             ListColumn("TRIES", "status.tries", wide=True),
             ListColumn("CACHED", "status.cacheHits", wide=True),
@@ -340,7 +344,8 @@ KINDS: dict[str, Kind] = {
             DescribeField("Timeout", "timeoutSeconds"),
             DescribeField("", "servers"),
         ),
-        lines="fleetctl.cli.show.asset_lines:endpoint_lines",
+        lines="fleetctl.views.sections.endpoints:endpoint_lines",
+        tables="fleetctl.views.sections.endpoints:endpoint_tables",
     ),
     "Budget": Kind(
         "Budget",
@@ -369,7 +374,7 @@ KINDS: dict[str, Kind] = {
             DescribeField("Selects", "selector"),
             DescribeField("Warn at", "warnAt"),
         ),
-        lines="fleetctl.cli.show.asset_lines:budget_lines",
+        lines="fleetctl.views.sections.assets:budget_lines",
     ),
     "Notifier": Kind(
         "Notifier",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.output.screen import Screen
@@ -20,6 +21,7 @@ from fleetctl.common.text import (
     format_age,
     format_hinted,
     format_timestamp,
+    shorten_text,
 )
 from fleetctl.controllers.status_keys import SPILLED_OVER
 from fleetctl.daemon.client.lock_holder import find_stall_reason
@@ -32,11 +34,19 @@ from fleetctl.views.sections.assets import exempt_line
 from fleetctl.views.store_reading import StoreReading, must_find, open_reading
 from fleetctl.views.tasks import Task, list_in_order, wandb_run
 
+if TYPE_CHECKING:
+    from fleetctl.views.details import DetailCell
+
 LABEL_CELLS = 13
 EVENTS_SHOWN_MAX = 10
 TRACEBACK_LINES_MAX = 12
 ALSO_SHOWN_MAX = 4
 FAILED_SHOWN_MAX = 10
+ROWS_SHOWN_MAX = 10  # of a table; the page has more
+CELL_CHARS_MAX = 80
+
+# Returns the lines of a table: its header and its rows.
+Align = Callable[[Sequence[str], Sequence[Sequence[str]]], list[str]]
 
 
 PAGE = """\
@@ -75,6 +85,7 @@ def run(args: Namespace, screen: Screen) -> int:
             seen,
             reading,
             now_s,
+            align=screen.table_lines,
             building=building,
             services=services,
         ):
@@ -119,13 +130,14 @@ def describe_lines(
     reading: StoreReading,
     now_s: float,
     *,
+    align: Align,
     building: bool = False,
     services: Sequence[str] = (),
 ) -> Iterator[str]:
     """Yields the lines of the screen. Each text from users is escaped for the terminal here.
 
-    building: an image is being built for a run that has not begun. services: a text with the state
-    of each service beside the object's work.
+    align: returns the lines of a table. building: an image is being built for a run that has not
+    begun. services: a text with the state of each service beside the object's work.
     """
     yield from _describe_head(seen, now_s, building=building)
     if seen.kind.runs:
@@ -137,12 +149,7 @@ def describe_lines(
         yield from _describe_failures(seen, reading)
         yield from _describe_spec(seen)
     else:
-        from fleetctl.cli.show.asset_lines import asset_lines
-
-        yield from (
-            _format_label(name, escape_line(text))
-            for name, text in asset_lines(seen, reading, now_s)
-        )
+        yield from _describe_asset(seen, reading, now_s, align)
     yield from _describe_conditions(seen, now_s)
     if exempt := exempt_line(seen, now_s):
         yield _format_label("Exempt", escape_line(exempt))
@@ -151,6 +158,40 @@ def describe_lines(
 
         yield _format_label("Notices", escape_line(notice_line(notices, now_s)))
     yield from _describe_events(seen, reading, now_s)
+
+
+def _describe_asset(
+    seen: View,
+    reading: StoreReading,
+    now_s: float,
+    align: Align,
+) -> Iterator[str]:
+    """Yields the fields and tables of an object that runs no work."""
+    from fleetctl.views.details import call_section, list_details, list_tables
+
+    for title, text in list_details(seen, reading, now_s):
+        yield _format_label(title, text)
+    for title, text in call_section(seen.kind.remote_lines, seen, reading, now_s):
+        yield _format_label(title, escape_line(text))
+    for table in list_tables(seen, reading, now_s):
+        if not table.rows:
+            yield _format_label(table.title, table.note)
+            continue
+        rows = [
+            [_format_cell(it, now_s) for it in row.cells] for row in table.rows[:ROWS_SHOWN_MAX]
+        ]
+        yield f"{table.title}:"
+        yield from (f"  {line}" for line in align(table.columns, rows))
+        if left := len(table.rows) - len(rows):
+            yield f"  and {left} more"
+        elif table.note:
+            yield f"  {table.note}"
+
+
+def _format_cell(cell: DetailCell, now_s: float) -> str:
+    if cell.at_s is not None:
+        return format_age(now_s - cell.at_s)
+    return shorten_text(cell.text, CELL_CHARS_MAX)
 
 
 def _format_label(name: str, value: str) -> str:
@@ -207,7 +248,7 @@ def _list_other_waits(seen: View, because: str) -> list[str]:
 
 
 def _describe_spec(seen: View) -> Iterator[str]:
-    from fleetctl.cli.show.asset_lines import spec_lines
+    from fleetctl.cli.show.spec_lines import spec_lines
 
     if spec := seen.shown_spec():
         yield f"Spec (whole: fleetctl get {escape_line(seen.key)} -o yaml):"

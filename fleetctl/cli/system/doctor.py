@@ -22,7 +22,7 @@ from fleetctl.daemon.client.socket_client import ping_controller
 from fleetctl.daemon.client.spawn import find_holder_pid
 from fleetctl.specs.builtin import DEFAULT_PROVIDER, runs_here
 from fleetctl.views.objects import View, as_mapping, explain_status, suggest_fix
-from fleetctl.views.sections.assets import endpoint_servers
+from fleetctl.views.sections.endpoints import endpoint_servers
 from fleetctl.views.store_reading import open_reading
 
 if TYPE_CHECKING:

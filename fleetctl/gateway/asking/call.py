@@ -147,7 +147,10 @@ class CallCharge:
         """Charges one try. A try without cost leaves its hold to the next."""
         if tokens != NOTHING:
             self._used = True
-            self._settle(tokens, price_usd(self.call.endpoint.spec, self.call.model, tokens))
+            usd = price_usd(self.call.endpoint.spec, self.call.model, tokens)
+            used = tokens.inward + tokens.outward
+            self.call.endpoint.rate.add(time.monotonic(), tokens=used, usd=usd or 0.0)
+            self._settle(tokens, usd)
 
     def end(self) -> None:
         """No more tries."""

@@ -263,6 +263,30 @@ def describe_task_excess(
     return ""
 
 
+class UsageRate:
+    """The tries of one endpoint that ended in the last minute, in sums of a second each: any number
+    of calls takes the same room."""
+
+    def __init__(self) -> None:
+        self._seconds: deque[tuple[int, int, int, float]] = deque(maxlen=int(WINDOW_S) + 1)
+
+    def add(self, now_s: float, *, tokens: int, usd: float) -> None:
+        second, requests = int(now_s), 1
+        if self._seconds and self._seconds[-1][0] == second:
+            _, others, more, paid = self._seconds.pop()
+            requests, tokens, usd = requests + others, tokens + more, usd + paid
+        self._seconds.append((second, requests, tokens, usd))
+
+    def read(self, now_s: float) -> dict[str, float]:
+        """Returns `requests`, `tokens` and `usd` of the last minute."""
+        recent = [it for it in self._seconds if it[0] > now_s - WINDOW_S]
+        return {
+            "requests": sum(it[1] for it in recent),
+            "tokens": sum(it[2] for it in recent),
+            "usd": round(sum(it[3] for it in recent), 6),
+        }
+
+
 @dataclass(slots=True)
 class MinuteUsage:
     """The requests and tokens that one endpoint received in the last minute. The sums are stored: a

@@ -3,6 +3,7 @@
 import { ApiError, follow, get, mayPass, setToken } from "./api.js";
 import { announce, make, notice, replace } from "./dom.js";
 import { showEvents } from "./events.js";
+import { showGraph } from "./graph.js";
 import { SHOWS, chooseNamespace, go, namespace } from "./navigation.js";
 import { showObject } from "./object.js";
 import { showObjects } from "./objects.js";
@@ -23,6 +24,7 @@ const ROUTES = [
   [/^\/objects$/, "Objects", showObjects],
   [/^\/objects\/([^/]+)\/([^/]+)\/([^/]+)(?:\/([a-z]+))?$/, "", showObject],
   [/^\/compare$/, "Compare", showCompare],
+  [/^\/graph$/, "Graph", showGraph],
   [/^\/events$/, "Events", showEvents],
   [/^\/plan$/, "Plan", showPlan],
 ];
@@ -145,14 +147,16 @@ function begin() {
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a[href]");
   const plain = !event.ctrlKey && !event.metaKey && !event.shiftKey && event.button === 0;
-  if (!link || !plain || link.origin !== location.origin || link.hasAttribute("download")) {
+  if (!link || !plain || link.hasAttribute("download")) {
     return;
   }
-  if (link.getAttribute("href").startsWith("#") || link.pathname.startsWith("/api/")) {
+  const href = link.getAttribute("href"); // a link of a drawing has no `pathname`
+  const to = new URL(href, location.href);
+  if (to.origin !== location.origin || href.startsWith("#") || to.pathname.startsWith("/api/")) {
     return;
   }
   event.preventDefault();
-  go(link.pathname + link.search);
+  go(to.pathname + to.search);
   main.focus();
 });
 window.addEventListener("popstate", show);

@@ -1,11 +1,13 @@
-// An object: why it is as it is, and its tasks, logs, results, plots, events and manifest, each with an
-// address of its own.
+// An object: why it is as it is, and its tasks, logs, results, plots, details, events and manifest,
+// each with an address of its own.
 
 import { plain } from "./ansi.js";
 import { get } from "./api.js";
+import { showDetails } from "./details.js";
 import { make, replace, table } from "./dom.js";
 import { eventRows } from "./events.js";
 import { age, pageOf, phaseMark, span, usd } from "./format.js";
+import { graphOf } from "./graph.js";
 import { kindsByName } from "./kinds.js";
 import { showLogs } from "./logs.js";
 import { showPlots } from "./plots.js";
@@ -14,6 +16,7 @@ import { showTasks } from "./tasks.js";
 import { verbBar } from "./verbs.js";
 
 const OF_WORK = ["tasks", "logs", "results", "plots"];
+const OF_OTHERS = ["details"];
 const OF_ALL = ["events", "manifest"];
 const RESULTS = 200;
 
@@ -23,7 +26,7 @@ export async function showObject({ main, words, signal, query }) {
   const path = `${plural}/${encodeURIComponent(name)}`;
   const kinds = await kindsByName();
   const kind = Object.values(kinds).find((one) => one.plural === plural);
-  const tabs = [...(kind?.runs ? OF_WORK : []), ...OF_ALL];
+  const tabs = [...(kind?.runs ? OF_WORK : OF_OTHERS), ...OF_ALL];
   const tab = tabs.includes(wanted) ? wanted : tabs[0];
   const head = make("div", {});
   const body = make("div", { id: "tab" });
@@ -36,27 +39,28 @@ export async function showObject({ main, words, signal, query }) {
 
   const object = await refreshHead();
   const key = `${object.kind.toLowerCase()}/${name}${namespace ? ` -n ${namespace}` : ""}`;
-  replace(main, head, verbBar(() => [key]), tabBar(pageOf(plural, object.metadata), tabs, tab), body);
+  const more = make("a", { href: graphOf(key) }, "Graph");
+  replace(main, head, verbBar(() => [key]), tabBar(pageOf(plural, object.metadata), tabs, tab, more), body);
   const shown = await TABS[tab]({ body, path, namespace, signal, query, object, kind });
   const changed = refresher(async () => {
-    await refreshHead();
-    await shown?.changed?.();
+    await shown?.changed?.(await refreshHead());
   }, signal);
   return {
     changed(change) {
       const about = change?.object.metadata;
-      if (!about || (about.name === name && change.object.kind === object.kind)) {
+      const own = about && about.name === name && change.object.kind === object.kind;
+      if (!about || own || shown?.follows?.(change.object)) {
         changed();
       }
     },
   };
 }
 
-function tabBar(base, tabs, tab) {
+function tabBar(base, tabs, tab, more) {
   const links = tabs.map((one) =>
     make("a", { href: `${base}/${one}`, "aria-current": one === tab ? "page" : null }, one[0].toUpperCase() + one.slice(1)),
   );
-  return make("nav", { class: "tabs", "aria-label": "Parts of this object" }, links);
+  return make("nav", { class: "tabs", "aria-label": "Parts of this object" }, links, more);
 }
 
 function headOf({ kind, metadata, status, why, fix }) {
@@ -84,6 +88,7 @@ function headOf({ kind, metadata, status, why, fix }) {
 }
 
 const TABS = {
+  details: showDetails,
   tasks: showTasks,
   logs: showLogs,
   plots: showPlots,

@@ -1,12 +1,20 @@
-"""Cells and lines of kinds that run no work themselves: volumes, functions, endpoints, providers,
-budgets, policies.
+"""Cells and lines of kinds that run no work themselves: volumes, functions, providers, budgets,
+policies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
-from fleetctl.common.text import HOUR_S, escape_line, format_money, format_scalar, shorten_text
+from fleetctl.common.text import (
+    HOUR_S,
+    count_noun,
+    escape_line,
+    format_money,
+    format_scalar,
+    format_timestamp,
+    shorten_text,
+)
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.views.objects import NONE, View, as_mapping, explain_status
 from fleetctl.views.store_reading import StoreReading
@@ -76,22 +84,6 @@ def state_cell(seen: View, _now_s: float) -> str:
     return escape_line(seen.text("state") or seen.phase)
 
 
-def servers_cell(seen: View, _now_s: float) -> str:
-    """Returns `2/3`: two of its three servers respond."""
-    servers = endpoint_servers(seen)
-    declared = seen.spec().get("servers")
-    ready = sum(it.get("state") == "Ready" for it in servers)
-    return f"{ready}/{len(declared) if isinstance(declared, list) else len(servers)}"
-
-
-def answered_cell(seen: View, _now_s: float) -> str:
-    """Returns the 95th percentile of its recent response times."""
-    spent = seen.map("latency").get("answerMsP95")
-    if isinstance(spent, (int, float)):
-        return f"{spent:.0f}ms"
-    return NONE
-
-
 def cap_cell(seen: View, _now_s: float) -> str:
     most = seen.spec().get("maxCost")
     if isinstance(most, (int, float)):
@@ -141,14 +133,6 @@ def format_per_hour(seen: View) -> str:
     if not warm:
         return ""
     return format_money(rate * HOUR_S) if isinstance(rate, (int, float)) else "unknown"
-
-
-def endpoint_servers(seen: View) -> Sequence[Mapping[str, object]]:
-    """Returns the servers as its gateway last found them."""
-    servers = seen.status.get("servers")
-    if isinstance(servers, list):
-        return [as_mapping(it) for it in servers]
-    return []
 
 
 def secret_cell(seen: View, _now_s: float) -> str:
@@ -228,3 +212,72 @@ def exempt_line(seen: View, now_s: float) -> str:
         ended = " (this has ended)" if it.over(now_s) else ""
         parts.append(f"policy/{name} {it.sentence}{ended}")
     return "; ".join(parts)
+
+
+def function_lines(
+    seen: View,
+    _reading: StoreReading,
+    now_s: float,
+) -> Iterator[tuple[str, str]]:
+    """Yields (label, text); no line for one that never kept a container warm, or for free ones."""
+    warm = seen.map("warm")
+    cost = seen.map("cost")
+    rate = _as_number(warm.get("usdPerSecond"))
+    since_s = _as_number(warm.get("since"))
+    spent = _as_number(cost.get("actual")) or 0.0
+    if warm and rate is not None and since_s is not None:
+        spent += rate * max(0.0, now_s - since_s)
+    parts = [f"{format_money(spent)} {'so far' if warm else 'spent'}"] if spent else []
+    if warning := seen.text("warning"):
+        yield "Warning", f"a container did not become ready: {warning}"
+    if url := seen.text("url"):
+        yield "URL", url
+    serves = "port" in seen.spec()
+    if serves and not warm:
+        yield "Containers", "asleep: the next call of its Endpoint starts one"
+    if warm and serves:
+        each = "an unknown price" if rate is None else f"{format_money(rate * HOUR_S)}/h"
+        count = int(_as_number(warm.get("containers")) or 0)
+        parts.append(f"{each} now: {count_noun(count, 'container')}")
+    elif warm:
+        each = "an unknown price" if rate is None else f"{format_money(rate * HOUR_S)}/h"
+        count = int(_as_number(warm.get("containers")) or 0)
+        stays = "stays" if count == 1 else "stay"
+        many = f"{count_noun(count, 'container')} {stays} warm, whether or not anything runs"
+        parts.append(f"{each} while it exists: {many}")
+    if parts:
+        yield "Cost", ", ".join(parts)
+
+
+def budget_lines(
+    seen: View,
+    _reading: StoreReading,
+    _now_s: float,
+) -> Iterator[tuple[str, str]]:
+    """Yields (label, text); no line before a controller has counted."""
+    status = seen.status
+    most, used, left = (_as_number(status.get(key)) for key in ("maxCost", "used", "left"))
+    if most is None or used is None or left is None:
+        return
+    reserved = _as_number(status.get("reserved"))
+    yield "Used", f"{format_money(used)} of {format_money(most)} by runs that have ended"
+    endless = "no limit: a live run has no timeoutSeconds; set template.timeoutSeconds"
+    yield (
+        "Reserved",
+        endless if reserved is None else f"{format_money(reserved)} at worst by live runs",
+    )
+    until_s = _as_number(status.get("until"))
+    yield (
+        "Left",
+        format_money(left) + (f" until {format_timestamp(until_s)}" if until_s is not None else ""),
+    )
+    unpriced_s = _as_number(status.get("unpricedSeconds"))
+    if unpriced_s:
+        seconds = count_noun(round(unpriced_s), "second")
+        yield "Unpriced", f"{seconds} of runs, counted at the price of what would start"
+
+
+def _as_number(value: object) -> float | None:
+    if isinstance(value, (int, float)):
+        return float(value)
+    return None

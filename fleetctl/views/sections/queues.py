@@ -1,25 +1,32 @@
-"""Formats queues for screens: cells of `get queues`, lines of `describe queue/x`, and the position
-and estimated start of a waiting object.
+"""Formats queues for screens: cells of `get queues`, the lines of `describe queue/x`, its tables of
+admitted and waiting objects, and the position and estimated start of a waiting object.
 
 Computed on request from the statuses of all waiting objects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.common.text import and_more, count_noun, escape_line, format_age
 from fleetctl.specs.values.namespaces import object_key
-from fleetctl.views.objects import as_mapping, parse_document
+from fleetctl.views.details import ROWS_MAX, DetailCell, DetailRow, DetailTable
+from fleetctl.views.kinds import Target
+from fleetctl.views.objects import as_mapping, build_view, explain_status, parse_document
 
 if TYPE_CHECKING:
-    from fleetctl.controllers.queues.queue_state import QueuedObject
+    from fleetctl.controllers.queues.queue_state import QueuedObject, QueueRules
     from fleetctl.views.objects import View
     from fleetctl.views.store_reading import StoreReading
 
 SHOWN_MAX = 10
 NONE = "-"
+ADMITTED_COLUMNS = ("OBJECT", "PRIORITY", "RUNS", "EACH ASKS", "SINCE", "WHERE")
+WAITING_COLUMNS = (
+    *("#", "OBJECT", "PRIORITY", "RUNS LEFT", "EACH ASKS", "IN ALL", "SINCE"),
+    *("STARTS IN", "WHY"),
+)
 
 
 class QueueWaiters(NamedTuple):
@@ -95,7 +102,7 @@ def format_queue_position(seen: View, reading: StoreReading) -> str:
 
 def queue_lines(
     seen: View,
-    reading: StoreReading,
+    _reading: StoreReading,
     _now_s: float,
 ) -> Iterator[tuple[str, str]]:
     """Yields (label, text) of each line of `describe queue/x`."""
@@ -109,15 +116,120 @@ def queue_lines(
     if seen.spec().get("fairShare") is not None and namespaces:
         yield "Shares", and_more(namespaces, most=SHOWN_MAX)
     yield "Running", count_noun(seen.count("running"), "run")
-    if not seen.count("waiting"):
-        yield "Waiting", "none"
-        return
-    order = list_waiters(seen, reading).order
-    for number, waiter in enumerate(order[:SHOWN_MAX], 1):
-        priority = f" priority {waiter.priority}" if waiter.priority else ""
-        yield ("Waiting" if number == 1 else ""), f"{number}. {waiter.key}{priority}"
-    if len(order) > SHOWN_MAX:
-        yield "", f"and {len(order) - SHOWN_MAX} more"
+
+
+def queue_tables(
+    seen: View,
+    reading: StoreReading,
+    _now_s: float,
+) -> Iterator[DetailTable]:
+    """Yields the objects with runs in the queue, and those that wait, in the order of their
+    starts."""
+    queued = list_queued(seen, reading)
+    admitted = sorted((it for it in queued if it.active), key=_rank_admitted)
+    rows = tuple(_build_admitted_row(it) for it in admitted[:ROWS_MAX])
+    yield DetailTable("Admitted", ADMITTED_COLUMNS, rows, _count_others(admitted))
+    # Imported here: lists, which have some tens of milliseconds, do without.
+    from fleetctl.controllers.queues.queue_position import parse_rules
+
+    waiters = list_waiters(seen, reading)
+    rules = parse_rules(seen.resource.name, seen.spec())
+    views = {it.resource.uid: it for it in queued}
+    rows = tuple(_build_waiter_rows(waiters, rules, views))
+    yield DetailTable("Waiting", WAITING_COLUMNS, rows, _count_others(waiters.order))
+
+
+def list_queued(queue: View, reading: StoreReading) -> list[View]:
+    """Returns the unfinished objects of a queue, those with runs in it too; without their specs."""
+    name = queue.resource.name
+    views = (build_view(row, lambda: "{}") for row in reading.queued())
+    return [it for it in views if it.map("queued").get("queue") == name and not it.over]
+
+
+def _count_others(found: Sequence[object]) -> str:
+    """Returns the note below a table of them."""
+    if not found:
+        return "none"
+    left = len(found) - ROWS_MAX
+    return f"and {left:,} more" if left > 0 else ""
+
+
+def _rank_admitted(seen: View) -> tuple[float, float]:
+    """Returns a sort key: the highest priority first, then the oldest."""
+    return -_read_priority(seen), seen.time_s("startTime") or 0.0
+
+
+def _read_priority(seen: View) -> float:
+    found = seen.map("queued").get("priority")
+    return found if isinstance(found, (int, float)) else 0
+
+
+def _build_admitted_row(seen: View) -> DetailRow:
+    places = ", ".join(f"{name} {count}" for name, count in seen.map("where").items())
+    return _build_row(
+        seen,
+        (
+            DetailCell(f"{_read_priority(seen):g}"),
+            DetailCell(str(seen.active)),
+            DetailCell(escape_line(seen.text("gpu")) or NONE),
+            DetailCell(NONE, at_s=seen.time_s("startTime")),
+            DetailCell(escape_line(places) or NONE),
+        ),
+    )
+
+
+def _build_row(seen: View, cells: tuple[DetailCell, ...], position: str = "") -> DetailRow:
+    """Returns a row about an object, with its name in front, behind its position."""
+    target = Target(seen.kind, seen.resource.name, seen.resource.namespace)
+    named = DetailCell(escape_line(seen.key), target, private=True)
+    first = (DetailCell(position), named) if position else (named,)
+    return DetailRow((*first, *cells), seen.resource.namespace)
+
+
+def _build_waiter_rows(
+    waiters: QueueWaiters,
+    rules: QueueRules,
+    views: Mapping[str, View],
+) -> Iterator[DetailRow]:
+    from fleetctl.controllers.queues.queue_position import QueuePosition, estimate_wait_s
+
+    ahead = 0
+    for number, waiter in enumerate(waiters.order[:ROWS_MAX], 1):
+        left = max(1, waiters.left.get(waiter.uid, 1))
+        place = QueuePosition(number, len(waiters.order), ahead)
+        ahead += left
+        seen = views.get(waiter.uid)
+        if seen is None:
+            continue  # it began or ended between two reads
+        until_s = estimate_wait_s(place, at_once=waiters.at_once, run_s=waiters.run_s)
+        yield _build_row(
+            seen,
+            (
+                DetailCell(str(waiter.priority)),
+                DetailCell(f"{left:,}"),
+                DetailCell(_format_ask(waiter, rules, 1)),
+                DetailCell(_format_ask(waiter, rules, left)),
+                DetailCell(NONE, at_s=waiter.stands_since_s),
+                DetailCell(NONE if until_s is None else f"about {format_age(until_s)}"),
+                DetailCell(escape_line(explain_status(seen)) or NONE, private=True),
+            ),
+            str(number),
+        )
+
+
+def _format_ask(waiter: QueuedObject, rules: QueueRules, runs: int) -> str:
+    """Returns `8 gpu/A100, 3.2 usdPerHour`: the amount of each quota that so many runs take, at the
+    provider that it would like best."""
+    if not waiter.asks or waiter.asks[0].takes is None:
+        return NONE
+    ask = waiter.asks[0]
+    parts = []
+    for quota in rules.quotas:
+        amount = quota.amount(waiter.asks[0].takes, ask.provider, ask.usd_per_s)
+        if amount != 0:
+            figure = _format_figure(None if amount is None else amount * runs)
+            parts.append(f"{figure} {quota.name}")
+    return escape_line(", ".join(parts)) or NONE
 
 
 def used_cell(seen: View, _now_s: float) -> str:

@@ -16,7 +16,7 @@ from fleetctl.cli.follow.progress import PlainProgress
 from fleetctl.cli.follow.wait_supervisor import WaitSupervisor
 from fleetctl.cli.output.live import LiveProgress
 from fleetctl.cli.output.screen import Screen
-from fleetctl.cli.show.asset_lines import spec_lines
+from fleetctl.cli.show.spec_lines import spec_lines
 from fleetctl.cli.show.work_lines import where_line
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.state_paths import LOCK

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         }  # fmt: skip
         spec = {"quotas": quotas, "cohort": "lab"}
         _put(store, "Queue", "gpu", age_s=HOUR_S, status=stands, spec=spec)
-        runs = {"phase": "Running", "queued": {"queue": "gpu", "priority": 5, "since": 1.0}}
+        runs = {
+            "phase": "Running",
+            "active": 2,
+            "gpu": "A100:8",
+            "where": {"local": 2},
+            "startTime": NOW_S - HOUR_S,
+            "queued": {"queue": "gpu", "priority": 5, "since": 1.0},
+        }
         uid = _put(store, "BatchJob", "runs", age_s=HOUR_S, status=runs)
         for index, seconds in enumerate((1700.0, 1800.0, 1900.0)):
             ran(store, uid, index, seconds)
@@ -94,9 +102,26 @@ def test_a_waiting_job_tells_its_place_in_line_and_when_it_may_start(home: Path)
 def test_a_queue_tells_who_waits_in_which_order(home: Path) -> None:
     told = shown("describe", "queue/gpu")
     assert "gpu/A100:    16 of 12, 4 of it borrowed\n" in told
-    at = told.index("Waiting:")
-    assert told[at:].splitlines()[:3] == [
-        "Waiting:     1. batchjob/c priority 9",
-        "             2. batchjob/b -n vision",
-        "             3. batchjob/a",
+    admitted, waiting = told.split("Admitted:\n")[1].split("Waiting:\n")
+    assert [re.split(r"  +", line.strip()) for line in admitted.splitlines()] == [
+        ["OBJECT", "PRIORITY", "RUNS", "EACH ASKS", "SINCE", "WHERE"],
+        ["batchjob/runs", "5", "2", "A100:8", "60m", "local 2"],
+    ]
+    full = "QueueFull: queue/gpu: 16 of 16 gpu/A100 are in use, and the next run takes 8"
+    asks = ["4", "8 gpu/A100", "32 gpu/A100"]
+    assert [re.split(r"  +", line.strip()) for line in waiting.splitlines()] == [
+        [
+            "#",
+            "OBJECT",
+            "PRIORITY",
+            "RUNS LEFT",
+            "EACH ASKS",
+            "IN ALL",
+            "SINCE",
+            "STARTS IN",
+            "WHY",
+        ],
+        ["1", "batchjob/c", "9", *asks, "99s", "about 15m", full],
+        ["2", "batchjob/b -n vision", "0", *asks, "98s", "about 75m", full],
+        ["3", "batchjob/a", "0", *asks, "97s", "about 2h", full],
     ]

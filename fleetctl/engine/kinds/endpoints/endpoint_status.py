@@ -60,6 +60,8 @@ def build_status(
         "queue": int(health.get("queue") or 0),
         "servers": [_server_status(it) for it in health.get("servers") or ()],
     }
+    if any((minute := health.get("last_minute") or {}).values()):
+        status["lastMinute"] = minute
     if found := list_batches(health):
         status["batches"] = found
     if gathering := int(health.get("gathering") or 0):
