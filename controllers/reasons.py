@@ -34,6 +34,7 @@ OF_OBJECTS = {
     "Finished": "It has ended; what is left of it is freed.",
     "Finishing": "It has ended; what still runs is stopped first.",
     "Full": "The provider's limits leave no room for another sandbox.",
+    "GroupFailed": "A group is given up, so the training cannot go on.",
     "InProgress": "It makes progress.",
     "InUse": "Something still uses what is to be removed.",
     "MaxFailedIndexesExceeded": "More units were given up than `maxFailedIndexes` allows.",
