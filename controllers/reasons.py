@@ -88,7 +88,7 @@ OF_WAITS = {
     "HostKeyChanged": "The host shows another key than the one that is known.",
     "HostRemoved": "The host is no longer listed in its Provider, and work of it is still there.",
     "MachineFailed": "The host is reached, and cannot take the work.",
-    "NoPython": "The host or login machine has no Python 3.9 or later.",
+    "NoPython": "The host or login machine has no Python 3.9 or later where one is needed.",
     "WrongConfig": "The configuration of OpenSSH cannot be read.",
     "KeyMissing": "The controller has no credentials for this provider.",
     "KeyRefused": "The service does not accept the key.",

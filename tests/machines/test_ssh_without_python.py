@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from secrets import token_hex
 
 import pytest
@@ -28,11 +29,20 @@ from fleetctl.providers.ssh.ssh_hosts import check_ssh
 from fleetctl.providers.ssh.ssh_provider import SshProvider
 from tests.contracts.provider_worlds import eventually, python, script
 from tests.contracts.ssh_worlds import ShellWorld, SshWorld
+from tests.machines.machine_lives import ShellLife
 from tests.machines.ssh_server import SshServer
 from tests.machines.ssh_stories import SMI, is_of, lives, play
 
 pytestmark = pytest.mark.needs("sshd")
 WAITS = "trap '' TERM; echo begun; sleep 987 & wait; sleep 986"
+JOB = """apiVersion: fleetctl.dev/v1alpha1
+kind: BatchJob
+metadata: {{name: tried}}
+spec:
+  placement: {{provider: own}}
+  template:
+    {work}
+"""
 OLD = "#!/bin/sh\nprintf 'fleetctl-agent old 3.7.3\\n'\nexit 1\n"
 
 
@@ -431,3 +441,28 @@ def test_work_that_needs_python_goes_to_a_host_that_has_it_or_is_refused(
             assert (await world.ended(ref)).ok
 
     play(tmp_path, server, tale)
+
+
+@pytest.mark.parametrize("verb", ["validate", "plan", "apply"])
+def test_work_that_no_host_can_do_is_refused_before_it_is_stored(
+    tmp_path: Path, server: SshServer, verb: str
+) -> None:
+    (tmp_path / "life").mkdir()
+    life = ShellLife(tmp_path / "life", Random(1), server)
+    file = tmp_path / "job.yaml"
+    try:
+        life.declare()
+        assert "guest: shell" in life.command("doctor").stdout
+        file.write_text(JOB.format(work="script: echo hi"))
+        done = life.command("validate", "-f", str(file))
+        assert done.returncode == 0, done.stderr
+        file.write_text(JOB.format(work="python: print(1)"))
+        done = life.command(verb, "-f", str(file))
+        assert done.returncode != 0
+        told = done.stdout + done.stderr
+        assert f"{file}:7:13: spec.template.python: " in told, told
+        assert "needs Python 3.9 or later, and no host of `own` has it" in told
+        assert "run `fleetctl doctor`" in told
+        assert life.command("get", "job/tried").returncode != 0
+    finally:
+        assert life.end() == []

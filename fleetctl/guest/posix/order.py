@@ -123,7 +123,7 @@ def encode_bytes(data: bytes) -> str:
     """Returns bytes on one line as `printf` of any shell takes them inside of single quotes; what
     could be an option is no plain character either.
     """
-    return "".join(map(_escape_byte, data))
+    return "".join(map(_ESCAPED.__getitem__, data))
 
 
 def _escape_byte(byte: int) -> str:
@@ -201,6 +201,7 @@ def _encode_inside(text: str) -> str:
     return json.dumps(text)[1:-1]
 
 
+_ESCAPED = [_escape_byte(byte) for byte in range(256)]
 _HOLD = 'if [ "${{{name}+x}}" ]; then held_{name}=${name}; unset {name}; fi'
 _GIVE = 'if [ "${{held_{name}+x}}" ]; then export {name}="$held_{name}"; fi'
 _LOCALE = ['if [ "${their_locale+x}" ]; then LC_ALL=$their_locale; else unset LC_ALL; fi']

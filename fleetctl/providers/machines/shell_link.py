@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
@@ -29,6 +30,7 @@ from fleetctl.providers.machines.agent_link import (
     AWAY_S,
     BEAT_S,
     BEATS_PER_LEASE,
+    END_S,
     ERROR_BYTES_MAX,
     READ_BYTES,
     AgentFault,
@@ -224,8 +226,7 @@ class ShellLink:
         self.broken = True
         if self._beating is not None:
             await cancel_tasks([self._beating])
-        for stream in list(self._open):
-            await stream.end()
+        await asyncio.gather(*(stream.end() for stream in list(self._open)))
 
     # -- claims ------------------------------------------------------------------------------------
 
@@ -354,10 +355,16 @@ class ShellStream:
         """Ends the session, if it has not ended, and waits for that."""
         self._link.note_closed(self)
         process = self._process
-        if process is not None and process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()
+        if process is None:
+            return
+        if process.returncode is None:
+            self.leave()
             await process.wait()
+        assert process.stdout is not None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_S):  # its pipes close with it
+                await process.stdout.read()
+                await asyncio.gather(*self._beside)
         await cancel_tasks(self._beside)
 
     async def output(self, *, also: Sequence[int] = ()) -> bytes:
@@ -402,8 +409,9 @@ class ShellStream:
     def leave(self) -> None:
         """Asks the session to end."""
         if self._process is not None and self._process.returncode is None:
+            # `Process.kill` would take the exit code from the watcher that waits for it.
             with suppress(ProcessLookupError):
-                self._process.kill()
+                os.kill(self._process.pid, signal.SIGKILL)
 
 
 def _word(value: object) -> str:

@@ -200,7 +200,7 @@ class SshCreator:
         facts, host = line.facts, line.host
         count = nodes_asked(request.template, len(self._hosts.settings.hosts))
         cpu, memory, gpu, gpus = _size_of(request.template)
-        if why := line.lacks(request.template):
+        if why := line.lacks(request):
             raise AgentFault("python", why)
         if cpu > facts["cpu"]:
             raise AgentFault("never", f"it has {facts['cpu']} cores")

@@ -15,6 +15,7 @@ from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.common.finding import Finding, Severity
 from fleetctl.guest.journal.ending import size_text
 from fleetctl.providers.contract.account import Account, AccountNow, CheckResult
+from fleetctl.providers.contract.base import RunRequest
 from fleetctl.providers.machines import machine_volumes
 from fleetctl.providers.machines.agent_link import AWAY_S, AgentFault, AgentLine, Link
 from fleetctl.providers.machines.openssh import (
@@ -85,9 +86,10 @@ class SshLine(AgentLine):
         note_guest(self._directory, self.name, str(link.facts.get("guest", "python")))
         return link
 
-    def lacks(self, template: Template) -> str:
-        """Returns why this host cannot take work, as far as its guest decides; "" if it can."""
-        field = machine_volumes.find_python_field(template)
+    def lacks(self, request: RunRequest) -> str:
+        """Returns why this host cannot take a run, as far as its guest decides; "" if it can."""
+        field = machine_volumes.find_python_field(request.template)
+        field = field or ("checkpoint" if request.training() else "")
         if self.facts.get("guest") != SHELL or not field:
             return ""
         return f"it has no Python 3.9 or later, which `{field}` needs"
