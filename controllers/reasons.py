@@ -82,6 +82,7 @@ OF_WAITS = {
     "FunctionNotReady": "The Function behind the endpoint is not deployed yet.",
     "FunctionServes": "The Function that the template names has a `port`: no task calls it.",
     "FunctionWithoutPort": "The Function behind the endpoint has no `port`: it cannot be called.",
+    "GuestInShell": "The host has work of the guest in shell; it is asked again by that.",
     "ServerFailed": "A container's server did not become ready; its output shows why.",
     "InBatch": "Its rows are in a batch at a model server; the message has its progress.",
     "HostKeyUnknown": "No known host has this key; the hint has the line to add.",
