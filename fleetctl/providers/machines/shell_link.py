@@ -1,7 +1,7 @@
 """A way to a machine without Python: each request is a session of its own, in which a program in
 shell does one thing and ends. The counterpart of agent_link.py; see guest/posix/machine.sh.
 
-Sessions share connections. An SSH server takes ten of them in a connection by default, so that runs
+Sessions share connections. An SSH server takes ten in each by default, so that runs
 that are followed are spread over several. A claim is chosen here, from all claims of the machine,
 and made there only if nobody has made another one meanwhile.
 """
@@ -231,7 +231,7 @@ class ShellLink:
     # -- claims ------------------------------------------------------------------------------------
 
     async def _make(self, box: str, order: dict[str, Any]) -> dict[str, Any]:
-        """Makes a box, or returns the one of that name. Raises AgentFault where it does not fit."""
+        """Makes a box, or returns the present one. Raises AgentFault where it does not fit."""
         devices = self.facts["gpus"][: order["size"]["gpus"]]
         cores = list(range(self.facts["cpu"]))
         for _ in range(CLAIMS_MAX):
@@ -292,7 +292,7 @@ class ShellLink:
 
 class ShellStream:
     """One session: the input and output of a program there. given: its whole input; None where it
-    comes in pieces. number: of its connection, which is one of those that runs are followed in.
+    comes in pieces. number: of its connection, along which runs are followed.
     """
 
     def __init__(
