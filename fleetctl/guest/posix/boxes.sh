@@ -216,16 +216,17 @@ kill_box() {
 find_box() {
     name_mark
     tree=" " more=yes
+    # First: a supervisor that sees its task killed would report that as the end of the task.
+    for file in $(grep -lsF -e "$PWD" /proc/[0-9]*/cmdline 2>/dev/null); do
+        file=${file#/proc/} file=${file%/*}
+        ! supervises "$file" "$PWD" || tree="$tree$file "
+    done
     for file in $(
         grep -lsF -e "FLEETCTL_PARAMS=$PWD/" /proc/[0-9]*/environ 2>/dev/null
         [ -z "$mark" ] || grep -lsE -e "^Max file locks +$mark " /proc/[0-9]*/limits 2>/dev/null
     ); do
         file=${file#/proc/} file=${file%/*}
         [ "$file" = $$ ] || ! lives "$file" || tree="$tree$file "
-    done
-    for file in $(grep -lsF -e "$PWD" /proc/[0-9]*/cmdline 2>/dev/null); do
-        file=${file#/proc/} file=${file%/*}
-        ! supervises "$file" "$PWD" || tree="$tree$file "
     done
     while [ -n "$more" ] && [ "$tree" != " " ]; do
         more=

@@ -156,7 +156,8 @@ class ShellLink:
         with suppress(LineBroken, AgentFault):
             while True:
                 await asyncio.sleep(every_s)
-                await self._call("here", [fleet, f"{lease_s:.0f}"])
+                words = [*self._agent_words("here"), fleet, f"{lease_s:.0f}"]
+                await self._session(words).reply()  # it does not wait for other requests
 
     # -- requests ----------------------------------------------------------------------------------
 
