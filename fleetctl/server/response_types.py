@@ -24,6 +24,7 @@ from typing import (
 from starlette.responses import Response
 
 from fleetctl.views.documents import EventDocument, ResultDocument, TaskDocument
+from fleetctl.views.run_files import ArtifactDocument
 
 Schema = dict[str, Any]
 
@@ -204,6 +205,13 @@ class TaskList(ListHead):
 class ResultList(ListHead):
     metadata: PageMetadata
     items: Sequence[ResultDocument]
+
+
+class ArtifactList(ListHead):
+    """The kept outputs of an object's tasks. `run-outputs/RUN?path=PATH` sends one."""
+
+    metadata: PageMetadata
+    items: Sequence[ArtifactDocument]
 
 
 class EventList(ListHead):
