@@ -102,6 +102,7 @@ def name_attachment(path: str) -> dict[str, str]:
     letters alone go into the plain parameter, and octets in hexadecimal into the other one (RFC
     6266): no name can end a header."""
     name = posixpath.basename(path)[:NAME_CHARS_MAX]
+    name = "".join(it if it.isprintable() else "_" for it in name)  # some turn the letters around
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
     whole = quote(name.encode("utf-8", "replace"), safe="")
     return {

@@ -4,6 +4,7 @@ see them, and never as a page of this server."""
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.api.browsing import launched, opened
 from tests.api.served import ServedFleet, job
+from tests.docs.fleet import Fleet
 
 # Names that end a header, a line or an element, or are no text, where they are taken as they are.
 MARKUP = "<img src=x onerror=document.title='run'>.html"
@@ -74,6 +76,7 @@ def test_each_output_is_stored_whole_and_runs_nothing(page: Page) -> None:
     expect(rows.filter(has_text=MARKUP)).to_contain_text(f"{len(CONTENT)} B")
     expect(rows.filter(has_text=SHOWN_BYTES)).to_contain_text("1.0 MiB")
     assert download(page, "plain.html") == ("plain.html", CONTENT.encode())
+    expect(rows.filter(has_text="größe")).to_contain_text("\\u{202e}.txt")
     for name in ("img src", "Set-Cookie", "größe"):
         assert download(page, name)[1] == CONTENT.encode()
     assert download(page, SHOWN_BYTES)[1] == bytes(range(256)) * 4096
@@ -167,6 +170,14 @@ def test_a_viewer_stores_an_output_with_a_token_and_is_in_the_audit(
             assert client.get("/api/v1/batchjobs/keeps/artifacts?namespace=team").status_code == 403
     finally:
         served.close()
+
+
+def test_files_of_odd_names_are_copied_over_a_server(kept: ServedFleet, tmp_path: Path) -> None:
+    far = Fleet(tmp_path / "far", {"FLEETCTL_SERVER": kept.url})
+    far.ok("cp", "job/keeps:0/out", str(tmp_path / "got"))
+    names = {it.name for it in os.scandir(os.fsencode(tmp_path / "got"))}
+    assert names == {BYTES, b"deep", *(it.encode() for it in (MARKUP, HEADER, WORD))}
+    assert (tmp_path / "got" / os.fsdecode(BYTES)).read_bytes() == bytes(range(256)) * 4096
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -60,21 +61,21 @@ def test_a_queue_shows_what_is_admitted_and_what_waits_at_which_position(
     waiting = page.get_by_role("region", name="Waiting")
     expect(waiting.locator("tbody tr")).to_have_count(2)
     admitted = page.get_by_role("region", name="Admitted")
-    expect(admitted.get_by_role("link")).to_have_text("batchjob/goes")
+    expect(admitted.get_by_role("link", name="batchjob/goes")).to_be_visible()
     titles = waiting.get_by_role("columnheader").all_inner_texts()
     rows = [dict(zip(titles, row, strict=True)) for row in rows_of(page, "Waiting")]
     assert [(row["#"], row["OBJECT"]) for row in rows] == [
         ("1", "batchjob/second -n team"),
         ("2", "batchjob/third"),
     ]
-    assert [row["IN ALL"] for row in rows] == ["1 sandboxes", "2 sandboxes"]
+    assert [row["IN ALL"] for row in rows] == ["sandboxes 1", "sandboxes 2"]
     assert all("queue/one" in row["WHY"] for row in rows)
 
     served.ok("delete", "job/goes", "--yes")  # the page follows: the first that waited goes
-    expect(admitted.get_by_role("link")).to_have_text("batchjob/second -n team")
+    expect(admitted.get_by_role("link", name="batchjob/second -n team")).to_be_visible()
     served.ok("delete", "job/second", "-n", "team", "--yes")
-    expect(admitted.get_by_role("link")).to_have_text("batchjob/third")
-    expect(waiting.locator("tbody tr")).to_contain_text("1 sandboxes")
+    expect(admitted.get_by_role("link", name="batchjob/third")).to_be_visible()
+    expect(waiting.locator("tbody tr")).to_contain_text("sandboxes 1")
     waiting.get_by_role("link", name="batchjob/third").press("Enter")
     expect(page.get_by_role("heading", name="batchjob/third")).to_be_visible()
     served.ok("delete", "job/third", "--yes")
@@ -115,9 +116,9 @@ def test_an_endpoint_shows_its_servers_queue_rate_and_spend(
         served.ok("apply", "-f", "-", stdin=made)
         page.goto("/objects/endpoints/default/small")
         server = page.get_by_role("region", name="Servers").locator("tbody tr")
-        expect(server).to_contain_text(f"{model.url}/v1")
+        expect(server).to_contain_text(model.url)
         expect(server).to_contain_text("Ready")
-        asks = json.loads(job("asks", tasks=30))
+        asks = json.loads(job("asks", tasks=2000))
         del asks["spec"]["placement"]
         asks["spec"]["template"] = {"prompt": {"endpoint": "small", "text": "Count to {a}"}}
         served.ok("apply", "-f", "-", stdin=json.dumps(asks))
@@ -125,13 +126,17 @@ def test_an_endpoint_shows_its_servers_queue_rate_and_spend(
         expect(fields).to_contain_text("requests waiting")
         expect(fields).to_contain_text("in the last minute")
         expect(fields).to_contain_text("/h for calls")
-        served.ok("wait", "job/asks")
-        expect(fields).to_contain_text("30 in 30 tries")
         expect(fields).to_contain_text("p95")
-        described = served.ok("describe", "endpoint/small")
-        for title in ("Calls", "Tokens", "Cost"):
-            text = fields.locator("dt", has_text=title).locator("xpath=following-sibling::dd[1]")
-            assert text.inner_text() in described
+        served.ok("delete", "job/asks", "--yes")
+        expect(fields).not_to_contain_text("requests waiting")
+
+        def shows_the_same() -> bool:
+            described = served.ok("describe", "endpoint/small")
+            titles = fields.locator("dt").filter(has_text=re.compile("Calls|Tokens|Cost|Answers"))
+            texts = titles.locator("xpath=following-sibling::dd[1]").all_inner_texts()
+            return len(texts) == 4 and all(it in described for it in texts)
+
+        until(shows_the_same)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

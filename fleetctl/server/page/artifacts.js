@@ -1,7 +1,6 @@
 // The kept outputs of an object's tasks, each with its size and a link that stores it. A link carries
 // no token: where there is one, the file comes by a request and is stored from the browser's memory.
 
-import { plain } from "./ansi.js";
 import { address, get, getBlob, hasToken } from "./api.js";
 import { announce, make, notice, replace, table } from "./dom.js";
 import { age, bytes } from "./format.js";
@@ -67,7 +66,7 @@ export async function showArtifacts({ body, path, namespace, signal, query, obje
   }
 
   function linkOf(one) {
-    const shown = plain(one.path);
+    const shown = visible(one.path);
     const link = make("a", { href: address(`run-outputs/${encodeURIComponent(one.run)}`, { path: one.path }), download: nameOf(one.path) }, shown);
     link.addEventListener("click", (event) => {
       if (hasToken()) {
@@ -81,9 +80,9 @@ export async function showArtifacts({ body, path, namespace, signal, query, obje
   async function fetchFile(one, link) {
     if (one.bytes > BLOB_BYTES_MAX) {
       const within = object.metadata.namespace ? ` -n ${object.metadata.namespace}` : "";
-      const source = `${object.kind.toLowerCase()}/${object.metadata.name}:${one.index}/${plain(one.path)}`;
+      const source = `${object.kind.toLowerCase()}/${object.metadata.name}:${one.index}/${visible(one.path)}`;
       const command = `fleetctl cp '${source.replaceAll("'", "'\\''")}' .${within}`;
-      replace(reply, notice(`${plain(one.path)} has ${bytes(one.bytes)}, too much for this page`, command));
+      replace(reply, notice(`${visible(one.path)} has ${bytes(one.bytes)}, too much for this page`, command));
       return;
     }
     if (link.getAttribute("aria-busy")) {
@@ -91,10 +90,10 @@ export async function showArtifacts({ body, path, namespace, signal, query, obje
     }
     link.setAttribute("aria-busy", "true");
     try {
-      replace(reply, notice(`loading ${plain(one.path)} (${bytes(one.bytes)})`));
+      replace(reply, notice(`loading ${visible(one.path)} (${bytes(one.bytes)})`));
       store(await getBlob(`run-outputs/${encodeURIComponent(one.run)}`, { path: one.path }, signal), nameOf(one.path));
       replace(reply);
-      announce(`${plain(one.path)} is stored`);
+      announce(`${visible(one.path)} is stored`);
     } finally {
       link.removeAttribute("aria-busy");
     }
@@ -118,8 +117,15 @@ export async function showArtifacts({ body, path, namespace, signal, query, obje
   return { changed: refresh };
 }
 
+// Marks that end a line, or turn the direction of letters, would make a name look like another.
+const HIDDEN = /[\p{C}\p{Zl}\p{Zp}]/gu;
+
+function visible(path) {
+  return path.replace(HIDDEN, (mark) => `\\u{${mark.codePointAt(0).toString(16)}}`);
+}
+
 function nameOf(path) {
-  return path.split("/").at(-1);
+  return path.split("/").at(-1).replace(HIDDEN, "_");
 }
 
 function store(blob, name) {
