@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,7 @@ def _estimate(group: str, nodeids: Iterable[str], walls: Mapping[str, float]) ->
     return sum(walls.get(file, unknown_s) for file in files)
 
 
+@cache
 def read_walls() -> dict[str, float]:
     """Returns the seconds of each file on record, by its path in this directory."""
     costs = json.loads(COSTS.read_text("utf-8"))

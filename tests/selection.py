@@ -6,7 +6,7 @@
 The second leaves out the cases of a test in which a parameter, its own or one of its fixtures, has
 a value of `of`. The option --all runs them too, and --rest runs them alone. Registered by
 tests/conftest.py; each worker of pytest-xdist leaves the same tests out and sends the process that
-reports how many they were.
+reports how many they were, as of its collection or of the one before it was forked.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def format_left_out(counts: Counter[str]) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption(ALL):
+    if config.getoption(ALL) or not items:
         return
     reasons = {item: reason for item in items if (reason := reason_of(item)) is not None}
     if config.getoption(REST, default=False):
@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in reasons]
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     sent: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
     if sent is not None:
         sent[_SENT] = dict(_left_out)

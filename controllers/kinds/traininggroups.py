@@ -46,6 +46,7 @@ class TrainingGroupsController(TrainingRunController):
     """
 
     in_order = False
+    reason_failed = "GroupFailed"
     together = True
 
     @staticmethod

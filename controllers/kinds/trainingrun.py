@@ -108,6 +108,7 @@ class TrainingRunController(KindController):
     """
 
     in_order = True
+    reason_failed = "StageFailed"
     keeps_indexes = True
     total: int
 
@@ -322,7 +323,7 @@ class TrainingRunController(KindController):
         run = history.last_failure
         if run is not None and run.index == index and run.reason == NO_CHECKPOINT:
             text = f"{self.called(index)} cannot begin: {run.message}"
-            return ObjectVerdict(False, "StageFailed", text, hint=_WITHOUT_CHECKPOINT)
+            return ObjectVerdict(False, self.reason_failed, text, hint=_WITHOUT_CHECKPOINT)
         why = f" with {run.reason}" if run is not None and run.index == index else ""
         lost = run is not None and run.index == index and run.state is RunState.LOST
         ended, limit = ("was lost", "maxInfraRetries") if lost else ("failed", "maxRestarts")
@@ -330,7 +331,7 @@ class TrainingRunController(KindController):
         text = f"{self.called(index)} {ended}{why}; {limit} is {most}"
         if self.spec.checkpoint is not None:
             text += ", counted since the last new checkpoint"
-        return ObjectVerdict(False, "StageFailed", text)
+        return ObjectVerdict(False, self.reason_failed, text)
 
     def summary(self, history: History) -> Status:
         present = self._present(history)

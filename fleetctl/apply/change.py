@@ -120,7 +120,7 @@ class Change:
         if found is None:
             return ""
         if self.outcome == CREATED:
-            return _all_new(found, self.after.kind)
+            return _all_new(found, KINDS[self.after.kind].unit_of(self.after.spec))
         if self.outcome == PRUNED:
             live = len(found.going_on) + len(found.replaced) + len(found.cancelled)
             if live:
@@ -204,18 +204,17 @@ def works_of(changes: Sequence[Change]) -> dict[str, list[object]]:
     }
 
 
-def _all_new(found: Impact, kind: str) -> str:
+def _all_new(found: Impact, unit: str) -> str:
     """Returns `500 tasks: 412 cached, 88 to run`; empty while the number of units is unknown."""
     if found.total is None:
         return ""
-    units = _format_units(found.total, kind)
+    units = _format_units(found.total, unit)
     if found.cached:
         return f"{units}: {found.cached:,} cached, {found.to_run or 0:,} to run"
     return units
 
 
-def _format_units(count: int, kind: str) -> str:
-    unit = KINDS[kind].unit
+def _format_units(count: int, unit: str) -> str:
     return f"{count:,} {unit}" + ("s" if count != 1 else "")
 
 

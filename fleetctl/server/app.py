@@ -33,6 +33,7 @@ from fleetctl.server import (
     changes,
     exec_socket,
     file_streams,
+    graph_data,
     page_data,
     reads,
     streams,
@@ -85,14 +86,15 @@ NAMESPACE = QueryParameter(
 LIMIT = QueryParameter("limit", "How many at most; default 100.", "integer")
 CONTINUE = QueryParameter("continue", "`metadata.continue` of the page before.")
 PHASE = QueryParameter("phase", "Only these phases, with commas, such as `Failed,Running`.")
+FILTER = QueryParameter(
+    "filter", "A part of the name, or labels such as `team=rlm,stage!=test`, as `-l` has them."
+)
 LIST = (
     NAMESPACE,
     LIMIT,
     CONTINUE,
     PHASE,
-    QueryParameter(
-        "filter", "A part of the name, or labels such as `team=rlm,stage!=test`, as `-l` has them."
-    ),
+    FILTER,
     QueryParameter("sort", f"One of {', '.join(SORTS)}; `-` in front: greatest first."),
     QueryParameter("specs", "With the specs, too.", "boolean"),
     QueryParameter("wide", "Cells of the wide table.", "boolean"),
@@ -347,6 +349,19 @@ ROUTES = (
     ApiRoute(
         "GET", "events", reads.list_all_events, "Events of all objects, the oldest first.",
         parameters=(NAMESPACE, LIMIT),
+    ),
+    ApiRoute(
+        "GET", "graph", graph_data.show_graph,
+        "Objects with a link, the links, and a position for each in a drawing from left to right.",
+        parameters=(
+            NAMESPACE,
+            QueryParameter(
+                "of", "Only `KIND/NAME`, with all that comes before it and all that comes after."
+            ),
+            QueryParameter("kind", "Only of this kind, and linked ones."),
+            PHASE, FILTER,
+            QueryParameter("limit", "How many objects at most; default 200.", "integer"),
+        ),
     ),
     ApiRoute(
         "GET", "namespaces", page_data.list_namespaces,

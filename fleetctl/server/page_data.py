@@ -86,7 +86,7 @@ TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-VIEWS = ("/", "/objects", "/objects/{rest:path}", "/compare", "/events", "/plan")
+VIEWS = ("/", "/objects", "/objects/{rest:path}", "/compare", "/graph", "/events", "/plan")
 CHART_FILES = (STYLE, STYLE.with_name("chart.js"))  # the same as in a file of `plot -o html`
 
 

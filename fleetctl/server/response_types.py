@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from typing import (
     Any,
     Literal,
@@ -24,6 +25,7 @@ from typing import (
 from starlette.responses import Response
 
 from fleetctl.views.documents import EventDocument, ResultDocument, TaskDocument
+from fleetctl.views.object_graph import LinkRelation
 from fleetctl.views.run_files import ArtifactDocument
 
 Schema = dict[str, Any]
@@ -236,6 +238,53 @@ class AuditList(ListHead):
     items: Sequence[AuditItem]
 
 
+class GraphObject(TypedDict):
+    """An object in the graph. key: empty where the caller may not see it. column, row: its place in
+    a drawing, from the top left; more: links to objects that are not drawn."""
+
+    key: str
+    kind: str
+    plural: str
+    name: str
+    namespace: str
+    phase: str
+    done: str
+    why: str
+    column: int
+    row: int
+    more: int
+
+
+class GraphEdge(TypedDict):
+    """`tail` comes before `head`, each an index of `objects`. relation: the head waits for the
+    tail, names it, or is made by it. text: the condition, the field or the file. faint: one of so
+    many that it is drawn only while one of its ends is looked at."""
+
+    tail: int
+    head: int
+    relation: LinkRelation
+    text: str
+    faint: bool
+
+
+class GraphMetadata(TypedDict):
+    """Counts of objects: that could be drawn, that are, and that have no link. notes: a sentence
+    for each group that is left out."""
+
+    total: int
+    drawn: int
+    alone: int
+    notes: Sequence[str]
+
+
+class ObjectGraph(TypedDict):
+    apiVersion: str
+    kind: str
+    metadata: GraphMetadata
+    objects: Sequence[GraphObject]
+    links: Sequence[GraphEdge]
+
+
 class NamespaceItem(TypedDict):
     name: str
     objects: Mapping[str, int]
@@ -332,6 +381,8 @@ def build_schema(form: object) -> Schema:
     if form in (object, Any):
         return {}
     assert isinstance(form, type), form
+    if issubclass(form, StrEnum):
+        return {"type": "string", "enum": [str(it) for it in form]}
     return {"type": _PLAIN[form]}
 
 

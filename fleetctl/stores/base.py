@@ -7,7 +7,7 @@ takes no decisions. tests/contracts/test_store.py is the suite that every store 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import inf
@@ -216,8 +216,12 @@ class RunStore(Protocol):
         """Returns the cost of calls to model endpoints, of all runs of a resource."""
         ...
 
-    def metrics_of(self, run: str) -> Sequence[Metric]:
-        """Returns the reports of the run, by seq."""
+    def metrics_of(self, run: str, *, after: int = -1, limit: int = -1) -> Sequence[Metric]:
+        """Returns reports of the run, by seq: those beyond `after`, at most `limit` (-1: all)."""
+        ...
+
+    def last_values_of(self, run: str) -> Mapping[str, float]:
+        """Returns the last finite number of each metric of the run."""
         ...
 
     def thin(self, uid: str) -> bool:

@@ -23,6 +23,8 @@ from fleetctl.stores.base import RunStore
 from fleetctl.tracking.annotations import pins_of
 from fleetctl.tracking.track import ResourceWork, Track, track_of
 
+REPORTS_PER_PAGE = 5000  # which are in memory at once
+
 
 def load_work(
     track: Track,
@@ -73,7 +75,7 @@ def load_work(
             if run.resumed_step is not None:
                 history.saves.began(run.resumed_step)
     for run in history.live.values():
-        track.latest[run.name] = last_values(runs.metrics_of(run.name))
+        track.latest[run.name] = dict(runs.last_values_of(run.name))
     track.work = ResourceWork(track, controller, history)
     return track.work
 
@@ -126,7 +128,7 @@ def _replay_runs(
         wanted = controller.unit(run.index) is not None
         score = None
         if wanted:
-            score = score_of(controller, run, result, partial(_stored_values, runs, run.name))
+            score = score_of(controller, run, result, partial(runs.last_values_of, run.name))
         old = is_outdated(controller, run)
         # The last step is read only for a run that was rolled over: it takes reading its reports.
         step = runs.last_step(run.name) if rolls_over(run) else None
@@ -150,8 +152,17 @@ def _take_curves(
     """
     for row in rows:
         if row.wanted and not row.superseded:
-            curves.take(row.run.index, row.run.name, runs.metrics_of(row.run.name))
+            for reports in _page_metrics(runs, row.run.name):
+                curves.take(row.run.index, row.run.name, reports)
         yield row
+
+
+def _page_metrics(runs: RunStore, run: str) -> Iterator[Sequence[Metric]]:
+    """Yields all reports of a run, a bounded number at a time: one may have millions."""
+    after = -1
+    while reports := runs.metrics_of(run, after=after, limit=REPORTS_PER_PAGE):
+        yield reports
+        after = reports[-1].seq
 
 
 def _discount_success(row: ReplayedRun) -> ReplayedRun:
@@ -159,7 +170,3 @@ def _discount_success(row: ReplayedRun) -> ReplayedRun:
     counts = row.run.state is RunState.SUCCEEDED and row.wanted and not row.superseded
     over = row.run.state not in LIVE_STATES
     return replace(row, superseded=row.superseded or over, outdated=row.outdated or counts)
-
-
-def _stored_values(runs: RunStore, run: str) -> dict[str, float]:
-    return last_values(runs.metrics_of(run))

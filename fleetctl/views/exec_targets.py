@@ -17,7 +17,7 @@ from fleetctl.guest.nodes.gang import node_name
 from fleetctl.guest.task.parameters import long_variables, parameter_texts
 from fleetctl.providers.contract.account import Account, account_of, built_in
 from fleetctl.specs.builtin import BUILT_IN, row_of
-from fleetctl.specs.kinds.registry import KINDS, unit_called
+from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.views.kinds import Target
 from fleetctl.views.objects import View, as_mapping, parse_document
 from fleetctl.views.store_reading import StoreReading, open_reading
@@ -56,7 +56,7 @@ def make_exec_target(
 
 def describe_task(seen: View, run: RunRow) -> str:
     """Returns the name of a task in messages: `task 3`, `stage train`."""
-    return escape_line(unit_called(seen.kind.name, run.index, run.params))
+    return escape_line(seen.name_unit(run))
 
 
 def template_of(seen: View, run: RunRow) -> Mapping[str, object]:

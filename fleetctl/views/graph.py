@@ -63,19 +63,19 @@ def build_graph(
         for key, (namespace, document) in specs.items()
         for edge in edges_in(document)
     ]
-    wanted = _find_connected(chosen, links) if chosen else {it for link in links for it in link[:2]}
+    wanted = find_connected(chosen, links) if chosen else {it for link in links for it in link[:2]}
     links = [it for it in links if it.tail in wanted and it.head in wanted]
     known = {it.key: it for it in nodes if it.key in wanted or it.key in chosen}
     for link in links:
         known.setdefault(link.tail, GraphNode(link.tail, MISSING))
-    return DependencyGraph(tuple(known[key] for key in _sort_keys([*known], links)), tuple(links))
+    return DependencyGraph(tuple(known[key] for key in sort_keys([*known], links)), tuple(links))
 
 
 def describe_edge(edge: DependencyEdge) -> str:
     return edge.condition or _TOLD.get(edge.via, edge.via)
 
 
-def _find_connected(chosen: Sequence[str], links: Sequence[GraphLink]) -> set[str]:
+def find_connected(chosen: Sequence[str], links: Sequence[GraphLink]) -> set[str]:
     """Returns these keys, all their dependencies, and all their dependents."""
     back = _find_reachable(chosen, [(it.head, it.tail) for it in links])
     return back | _find_reachable(chosen, [(it.tail, it.head) for it in links])
@@ -94,7 +94,7 @@ def _find_reachable(chosen: Sequence[str], steps: Sequence[tuple[str, str]]) -> 
     return seen
 
 
-def _sort_keys(keys: Sequence[str], links: Sequence[GraphLink]) -> list[str]:
+def sort_keys(keys: Sequence[str], links: Sequence[GraphLink]) -> list[str]:
     """Sorts dependencies first, else as they came; objects in a cycle last."""
     before: dict[str, int] = dict.fromkeys(keys, 0)
     after: dict[str, list[str]] = {key: [] for key in keys}

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from fleetctl.common.author import AUTHOR
 from fleetctl.common.text import YEAR_10000_S, format_timestamp, without_credentials
 from fleetctl.controllers.status_keys import BOOKKEEPING, Count, Map, Text, Time
-from fleetctl.specs.kinds.registry import API_VERSION, Kind
+from fleetctl.specs.kinds.registry import API_VERSION, Kind, unit_called
 from fleetctl.specs.values.namespaces import object_key
 from fleetctl.views.kinds import kind_named
 
 if TYPE_CHECKING:
-    from fleetctl.stores.read.rows import ResourceRow
+    from fleetctl.stores.read.rows import ResourceRow, RunRow
 
 PENDING, RUNNING, SUSPENDED, SUCCEEDED, FAILED, SKIPPED = (
     "Pending", "Running", "Suspended", "Succeeded", "Failed", "Skipped",
@@ -171,6 +171,11 @@ class View(NamedTuple):
 
     def spec(self) -> Mapping[str, object]:
         return parse_document(self.spec_text())
+
+    def name_unit(self, run: RunRow) -> str:
+        """Returns the name of a piece of its work, for users: `task 3`, `stage train`."""
+        spec = self.spec_text() if self.kind.unit_in else "{}"
+        return unit_called(self.kind.name, run.index, run.params, spec)
 
     def shown_spec(self) -> Mapping[str, object]:
         """Returns the spec for people: earlier versions stored addresses of sinks with tokens."""

@@ -6,6 +6,7 @@ through here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,6 +33,8 @@ class Kind(NamedTuple):
     short: tuple[str, ...]
     model: str  # module:class
     unit: str = ""  # the users' name for one piece of its work; empty: its objects run no work
+    # A field of the spec, and the name of its units where that is given.
+    unit_in: tuple[tuple[str, str], ...] = ()
     namespaced: bool = True  # False: one of a name in the whole store
     files: tuple[str, ...] = ()  # fields that name a file, which is read before the spec is checked
     # Of kinds that run.
@@ -58,6 +61,17 @@ class Kind(NamedTuple):
     def runs(self) -> bool:
         """Returns True if objects of this kind do work and can end."""
         return bool(self.unit)
+
+    def unit_of(self, spec: Mapping[str, object] | str) -> str:
+        """Returns the users' name for one piece of the work of such a spec (text: JSON)."""
+        if not self.unit_in:
+            return self.unit
+        if isinstance(spec, str):
+            import json  # `--help` lists the kinds, and needs no JSON
+
+            spec = json.loads(spec)
+        assert not isinstance(spec, str)
+        return next((word for field, word in self.unit_in if spec.get(field)), self.unit)
 
     @property
     def suspends(self) -> bool:
@@ -146,6 +160,7 @@ KINDS: dict[str, Kind] = {
         ("tr",),
         "fleetctl.specs.kinds.trainingrun:TrainingRunSpec",
         "stage",
+        unit_in=(("groups", "group"),),
         named=True,
         lasting=True,
         summary="One long job in stages, which goes on from its checkpoint.",
@@ -164,7 +179,7 @@ KINDS: dict[str, Kind] = {
             *WORK,
         ),
         fields=(
-            DescribeField("Stages", "units_lines"),
+            DescribeField("Stages", "stage_counts_lines"),
             *WORK_BEGIN,
             DescribeField("Params", "params_lines"),
             DescribeField("Stage", "stage_lines"),
@@ -474,16 +489,17 @@ def unit_called(
     kind: str,
     index: int,
     params: str,
+    spec: Mapping[str, object] | str = "{}",
 ) -> str:
     """Returns the name of a piece of an object's work, for users: `task 3`, `stage train`.
-    params: JSON.
+    params and spec: JSON, of the run and of the object.
     """
     import json  # `--help` lists the kinds, and needs no JSON
 
     row = KINDS.get(kind)
     if row is None or not row.named:
         return f"{row.unit if row is not None else 'task'} {index}"
-    return f"{row.unit} {json.loads(params or '{}').get(row.unit, index)}"
+    return f"{row.unit_of(spec)} {json.loads(params or '{}').get(row.unit, index)}"
 
 
 def find_kind(word: str) -> Kind | None:

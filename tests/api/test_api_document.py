@@ -125,6 +125,7 @@ def test_what_is_there_has_the_form_that_the_document_names(served: ServedFleet)
         "/api/v1/events": ("/api/v1/events", None),
         "/api/v1/whoami": ("/api/v1/whoami", None),
         "/api/v1/cost": ("/api/v1/cost", None),
+        "/api/v1/graph": ("/api/v1/graph?of=batchjob/seen", None),
         "/api/v1/audit": ("/api/v1/audit", None),
         "/api/v1/plan": ("/api/v1/plan", {"manifest": job("new"), "report": True, "diff": True}),
         "/api/v1/apply": ("/api/v1/apply", {"manifest": job("formed"), "dryRun": True}),

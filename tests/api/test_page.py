@@ -152,24 +152,6 @@ def test_a_hundred_thousand_tasks_are_a_grid(page: Page, served: ServedFleet) ->
     assert page.locator("canvas").count() == 1 and page.locator("*").count() < 400
 
 
-def test_an_open_page_goes_on_after_the_server_was_restarted(
-    browser: Browser, tmp_path: Path
-) -> None:
-    served = ServedFleet(tmp_path / "home")
-    try:
-        for page in opened(browser, served):
-            page.goto("/objects")
-            expect(page.locator("#live")).to_have_text("live")
-            served.end()
-            expect(page.locator("#live")).to_have_text("connection lost, trying again")
-            served.server = served.start("--listen", served.url.removeprefix("http://"))
-            expect(page.locator("#live")).to_have_text("live")
-            served.ok("apply", "-f", "-", "--wait", stdin=job("after"))
-            expect(page.get_by_text("batchjob/after")).to_be_visible()
-    finally:
-        served.close()
-
-
 def test_a_viewer_enters_a_token_and_changes_nothing(browser: Browser, tmp_path: Path) -> None:
     served = ServedFleet(tmp_path / "home", "--behind-proxy", "--name", "127.0.0.1")
     try:

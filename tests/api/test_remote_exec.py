@@ -22,9 +22,15 @@ from fleetctl.common.remote import EXEC_PATH, WINDOW_BYTES
 from tests.api.served import ServedFleet, job, until
 from tests.api.test_remote_files import far_fleet
 from tests.docs.fleet import Fleet
+from tests.servers.forked_program import make_program_directory
 from tests.unit.cli.terminals import Terminal
 
+# What terminals and Ctrl-C are about; other commands are forks.
 CLI = (sys.executable, "-P", "-m", "fleetctl")
+
+
+def find_forked_program() -> str:
+    return str(make_program_directory() / "fleetctl")
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +53,7 @@ def test_a_command_has_its_streams_and_its_exit_code(served: ServedFleet, far: F
 def test_input_of_any_size_arrives_and_ends(far: Fleet) -> None:
     data = os.urandom(8 * WINDOW_BYTES)
     ran = subprocess.run(
-        [*CLI, "exec", "job/lives", "-i", "--", "sha256sum"],
+        [find_forked_program(), "exec", "job/lives", "-i", "--", "sha256sum"],
         input=data,
         env=far.env,
         capture_output=True,
@@ -59,7 +65,7 @@ def test_input_of_any_size_arrives_and_ends(far: Fleet) -> None:
 def test_input_waits_for_a_command_that_does_not_read_it(far: Fleet) -> None:
     data = os.urandom(4 * WINDOW_BYTES)
     ran = subprocess.run(
-        [*CLI, "exec", "job/lives", "-i", "--", "sh", "-c", "echo unread; exit 3"],
+        [find_forked_program(), "exec", "job/lives", "-i", "--", "sh", "-c", "echo unread; exit 3"],
         input=data,
         env=far.env,
         capture_output=True,
@@ -74,7 +80,7 @@ def test_output_waits_for_its_reader(served: ServedFleet, far: Fleet) -> None:
     size = 64 * 1024 * 1024
     script = f"head -c {size} /dev/zero; touch written"
     with subprocess.Popen(
-        [*CLI, "exec", "job/lives", "--", "sh", "-c", script],
+        [find_forked_program(), "exec", "job/lives", "--", "sh", "-c", script],
         env=far.env,
         stdout=subprocess.PIPE,
     ) as process:
@@ -287,7 +293,7 @@ def test_the_commands_of_the_how_to_work(far: Fleet, tmp_path: Path) -> None:
     text = f"{json.dumps(volume)}\n---\n{json.dumps(manifest)}\n"
     (tmp_path / "train.yaml").write_text(text)
     for line in block.splitlines():
-        words = [*CLI, *shlex.split(line)[1:]]
+        words = [find_forked_program(), *shlex.split(line)[1:]]
         ran = subprocess.run(words, env=far.env, cwd=tmp_path, capture_output=True, check=False)
         assert ran.returncode == 0, (line, ran.stderr.decode())
         if "apply" in words:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from math import nan
+from math import inf, nan
 from pathlib import Path
 
 import pytest
@@ -218,6 +218,31 @@ def test_delete_drops_all_that_hangs_on_the_resource_and_nothing_else(store: Sql
     assert list(store.runs.metrics_of("fl-u1-0-1")) == []
     assert [result for _, result in store.runs.of("u2")] == ["{}"]
     assert len(store.runs.metrics_of("fl-u2-0-1")) == 1
+
+
+def test_the_last_finite_value_of_each_metric_counts(store: SqliteStore) -> None:
+    put(store, job())
+    begin(store, run(0))
+    reports = [Metric(0, 0, "loss", 3.0, 7.0), Metric(1, 0, "reward", -1.5, 7.0)]
+    reports += [Metric(2, 1, "loss", 2.0, 7.0), Metric(3, 2, "loss", nan, 7.0)]
+    reports += [Metric(4, 3, "loss", inf, 7.0), Metric(5, 3, "never", nan, 7.0)]
+    reports += [Metric(-9, 3, "system/cpu.percent", 50.0, 7.0)]
+    with store.transaction():
+        store.runs.advance(run(0), metrics=reports)
+    assert store.runs.last_values_of(run(0).name) == {"loss": 2.0, "reward": -1.5}
+
+
+def test_metrics_are_read_in_pages(store: SqliteStore) -> None:
+    put(store, job())
+    begin(store, run(0))
+    with store.transaction():
+        reports = [Metric(seq, seq, "loss", 1.0, 7.0) for seq in range(5)]
+        store.runs.advance(run(0), metrics=reports)
+    name = run(0).name
+    assert [it.seq for it in store.runs.metrics_of(name, limit=2)] == [0, 1]
+    assert [it.seq for it in store.runs.metrics_of(name, after=1, limit=2)] == [2, 3]
+    assert [it.seq for it in store.runs.metrics_of(name, after=3)] == [4]
+    assert store.runs.metrics_of(name, after=4, limit=2) == []
 
 
 def test_metrics_are_thinned_to_what_each_came_to_last(world: World) -> None:

@@ -16,8 +16,10 @@ from pathlib import Path
 import pytest
 
 from tests.docs.fleet import ROOT, Answer, Fleet
+from tests.servers.forked_program import open_program_of
 
 PACKAGE = Path(__file__).parent / "provider_package"
+UV = Path(sys.executable).with_name("uv")
 LINES_MAX = 300  # of a provider, without its tests
 PROGRAM = """#!{python}
 from fleetctl.cli.main import main
@@ -58,11 +60,11 @@ def bin_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     wheel = ("wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", place, source)
     subprocess.run([*pip, *wheel], check=True)
     env = place / "env"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", env], check=True)
-    python = env / "bin" / "python"
+    subprocess.run([UV, "venv", "-q", "--python", sys.executable, env], check=True)
     (found,) = place.glob("*.whl")
-    install = ("--python", python, "install", "--no-deps", "--no-index", found)
-    subprocess.run([*pip, *install], check=True)
+    python = env / "bin" / "python"
+    install = (UV, "pip", "install", "-q", "--python", python, "--no-deps", "--offline", found)
+    subprocess.run(install, check=True)
     site = next(env.glob("lib/python*/site-packages"))
     (site / "fleetctl_here.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n")
     program = env / "bin" / "fleetctl"
@@ -72,21 +74,28 @@ def bin_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Outside(Fleet):
-    """Commands of the environment that has the package."""
+    """Commands of the environment that has the package: forks of a process of its Python; in a
+    shell, the installed program.
+    """
 
     def shell(self, line: str, *, installed: bool = True) -> Answer:
         return super().shell(line, installed=installed)
-
-    def run(self, *words: str, stdin: str | None = None) -> Answer:
-        return self._run(["fleetctl", *words], stdin=stdin)
 
 
 @pytest.fixture(scope="module")
 def fleet(bin_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outside]:
     path = f"{bin_directory}{os.pathsep}{os.environ['PATH']}"
-    made = Outside(tmp_path_factory.mktemp("home"), {"PATH": path})
-    yield made
-    made.close()
+    with open_program_of(ROOT, bin_directory / "python") as programs:
+        made = Outside(
+            tmp_path_factory.mktemp("home"), {"PATH": path}, program=programs / "fleetctl"
+        )
+        yield made
+        made.close()
+
+
+def test_the_installed_program_knows_it(fleet: Outside) -> None:
+    shown = fleet.shell("fleetctl explain provider.spec.shed")
+    assert (shown.code, "usdPerHour" in shown.out) == (0, True), shown
 
 
 def test_it_is_small_and_imports_the_public_face_alone() -> None:

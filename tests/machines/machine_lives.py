@@ -14,6 +14,12 @@ from tests.machines.slurm_cluster import NODES, SlurmCluster
 from tests.machines.ssh_server import SshServer
 from tests.soak.killing import Life
 
+# As TASK of tests/soak/killing.py, where a host has no Python.
+SCRIPT = """
+echo "$TASK_JOB $JOB_COMPLETION_INDEX $FLEETCTL_ATTEMPT" >>"$TASK_BEGUN"
+sleep 0.0$((JOB_COMPLETION_INDEX % 4 * 2))
+printf '{"job":"%s","index":%s}' "$TASK_JOB" "$JOB_COMPLETION_INDEX" >"$FLEETCTL_RESULT"
+"""
 LEFT_WAIT_S = 120.0  # against a hang alone: boxes go a little after their end is confirmed
 
 
@@ -96,6 +102,18 @@ class SshLife(MachineLife):
         else:
             self.server.cut()
         self.kills += 1
+
+
+class ShellLife(SshLife):
+    """A life beside an SSH server whose host has no Python."""
+
+    def work(self) -> dict[str, str]:
+        return {"script": SCRIPT}
+
+    def remains(self) -> list[str]:
+        place = self.machine / "shell" / "boxes"
+        names = [it.name for it in place.iterdir() if it.name[0] != "."] if place.exists() else []
+        return [f"box {name} is left" for name in names]
 
 
 class SlurmLife(MachineLife):

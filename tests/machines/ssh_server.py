@@ -20,6 +20,12 @@ from typing import Self
 
 START_S = 60.0
 LOOK_S = 0.02
+# Programs of a machine without Python, by Debian's packages that are always there.
+PLAIN = (
+    "base64 basename cat chmod cksum cut date dd df dirname env expr false find git grep gzip"
+    " head id ln ls mkdir mkfifo mktemp mv nproc od printf readlink rm rmdir sed seq setsid sh"
+    " sha256sum sleep sort stat sync tail tar taskset touch tr true uname wc"
+)
 
 
 class SshServer:
@@ -50,7 +56,8 @@ class SshServer:
             program = directory / "bin" / name
             program.write_text(text)
             program.chmod(0o755)
-        self._path = f"{directory / 'bin'}:{os.environ['PATH']}" if python3 else str(self._plain())
+        rest = os.environ["PATH"] if python3 else str(self._plain())
+        self._path = f"{directory / 'bin'}:{rest}"
         self._write_config(variables or {})
         self.trust()
         self.start()
@@ -143,7 +150,7 @@ class SshServer:
         """A directory with the programs of a machine that has no Python."""
         place = self.directory / "plain"
         place.mkdir()
-        for name in ("sh", "cat", "df", "ls", "env"):
+        for name in PLAIN.split():
             (place / name).symlink_to(shutil.which(name) or name)
         return place
 

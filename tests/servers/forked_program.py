@@ -29,6 +29,7 @@ from tests.emulators.starting import FREEZES, REPOSITORY, preload
 from tests.servers import forked
 
 LENGTH_BYTES = 8
+PYTHON = Path(sys.executable)
 _lines: list[Connection] = []  # open as long as this process lives
 CLIENT = f"""#!{sys.executable} -IS
 import json, os, signal, socket, sys
@@ -65,14 +66,16 @@ def make_program_directory(*imports: str) -> Path:
 
 
 @contextmanager
-def open_program_of(source: Path) -> Iterator[Path]:
-    """Yields such a directory for the fleetctl whose packages are in `source`, not this one."""
+def open_program_of(source: Path, python: Path = PYTHON) -> Iterator[Path]:
+    """Yields such a directory for the fleetctl whose packages are in `source`, not this one, by a
+    Python that may have further packages.
+    """
     with tempfile.TemporaryDirectory(prefix="fleetctl-program-") as place:
         directory = Path(place, "bin")
         directory.mkdir()
         _write_program(directory)
         ours, theirs = multiprocessing.Pipe()
-        words = [sys.executable, "-P", "-m", __name__, str(directory), str(theirs.fileno())]
+        words = [str(python), "-P", "-m", __name__, str(directory), str(theirs.fileno())]
         env = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{REPOSITORY}"}
         server = subprocess.Popen(words, env=env, pass_fds=[theirs.fileno()])
         theirs.close()

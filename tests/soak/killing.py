@@ -108,7 +108,7 @@ class Life:
     def manifest(self, name: str) -> str:
         at = self.mount()
         items = [{"job": name, "begun": f"{at}/log"} for _ in range(TASKS)]
-        template = {"python": TASK, "volumes": [{"name": "begun", "mountPath": at}]}
+        template = {**self.work(), "volumes": [{"name": "begun", "mountPath": at}]}
         spec = {"parallelism": 3, "tasks": {"items": items}, "template": template, **self.more()}
         return json.dumps(
             {
@@ -118,6 +118,10 @@ class Life:
                 "spec": spec,
             }
         )
+
+    def work(self) -> dict[str, str]:
+        """Returns the work of a template."""
+        return {"python": TASK}
 
     def mount(self) -> str:
         """Returns the path at which tasks find the volume of the ledger."""

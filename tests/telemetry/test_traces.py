@@ -17,11 +17,13 @@ import pytest
 import yaml
 
 from tests.living import alive
+from tests.servers.forked_program import make_program_directory
 from tests.telemetry.collector import WAIT_S, Collector, collecting, never_answering
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TRACE, CALLER_SPAN = CALLER.split("-")[1:3]
 CANARY = "canary-9f3e2d71c5"
+SDK = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk.trace.export")
 
 PROGRAM = """\
 import os, pathlib, time
@@ -34,17 +36,26 @@ SUBMIT(traceparent=os.environ.get("TRACEPARENT", ""))
 
 
 class Fleet:
-    """The command line with a state directory and an environment of its own."""
+    """The command line with a state directory and an environment of its own.
 
-    def __init__(self, home: Path, environment: Mapping[str, str]) -> None:
-        self.home = home
+    installed: starts a Python for each command and controller, as users do; else each is a fork of
+    a process that has imported the SDK.
+    """
+
+    def __init__(
+        self, home: Path, environment: Mapping[str, str], *, installed: bool = False
+    ) -> None:
+        self.home, self._installed = home, installed
         kept = {name: it for name, it in os.environ.items() if not name.startswith("OTEL_")}
         fast = {"OTEL_BSP_SCHEDULE_DELAY": "200", "OTEL_EXPORTER_OTLP_TIMEOUT": "2"}
         self.environment = {**kept, **fast, "FLEETCTL_HOME": str(home), **environment}
 
     def call(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        program = [sys.executable, "-m", "fleetctl"]
+        if not self._installed:
+            program = [str(make_program_directory(*SDK) / "fleetctl")]
         return subprocess.run(
-            [sys.executable, "-m", "fleetctl", *words],
+            [*program, *words],
             env={**self.environment, **more},
             capture_output=True,
             text=True,
@@ -253,7 +264,7 @@ def test_a_missing_extra_is_named_with_its_command_and_fails_nothing(
     (hiding / "__init__.py").touch()
     path = os.pathsep.join([str(hiding.parent), os.environ.get("PYTHONPATH", "")])
     environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "PYTHONPATH": path}
-    fleet = Fleet(tmp_path / "home", environment)
+    fleet = Fleet(tmp_path / "home", environment, installed=True)
     try:
         done = fleet.call("apply", "-f", write_job(tmp_path, gate), "--wait", CANARY=CANARY)
         assert done.returncode == 0, done.stderr

@@ -171,6 +171,8 @@ def test_the_success_of_the_trainer_ends_the_servers_and_the_run(world: GroupsWo
     assert groups == {"trainer": (1, "Succeeded"), "rollout": (3, "Stopped")}
     world.nothing_left()
     assert sorted(world.begun()) == ["rollout 0 1", "rollout 1 1", "rollout 2 1", "trainer 0 1"]
+    described = world.command("describe", "tr/rl").stdout
+    assert "Groups:      2 = 1 succeeded" in described and "tage" not in described.lower()
     shown = world.command("logs", "tr/rl", "--group", "rollout", "--node", "2").stdout
     assert shown.count("rollout 2 listens") == 1 and "trainer" not in shown
     result = json.loads(world.command("results", "tr/rl", "-o", "jsonl").stdout.splitlines()[0])
@@ -209,7 +211,7 @@ def test_a_trainer_that_fails_for_good_fails_the_run_and_ends_the_servers(
     world.begin(maxRestarts=0)
     os.kill(world.pid("trainer", 0), signal.SIGKILL)
     status = world.ended()
-    assert (status["phase"], status["reason"]) == ("Failed", "StageFailed")
+    assert (status["phase"], status["reason"]) == ("Failed", "GroupFailed")
     assert status["message"] == "group trainer failed with Signal:KILL; maxRestarts is 0"
     world.nothing_left()
 

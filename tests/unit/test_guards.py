@@ -5,9 +5,12 @@ when it fails, as code under test may not.
 from __future__ import annotations
 
 import os
+import ssl
 import subprocess
 import sys
 from pathlib import Path
+
+import certifi
 
 ROOT = Path(__file__).parents[2]
 FORBIDDEN = {
@@ -65,3 +68,12 @@ def test_what_no_test_may_do_fails_it_and_touches_no_other(tmp_path: Path) -> No
 def test_programs_of_tests_find_no_service_of_their_own_accord() -> None:
     for name in ("MODAL_SERVER_URL", "DAYTONA_API_URL"):
         assert os.environ[name].startswith("http://127.0.0.1:")
+
+
+def test_public_authorities_are_not_read_and_those_of_a_test_are(tmp_path: Path) -> None:
+    everyone, own = Path(certifi.where()), tmp_path / "own.pem"
+    begins, ends = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+    first = everyone.read_text("utf-8").partition(begins)[2].partition(ends)[0]
+    own.write_text(f"{begins}{first}{ends}\n")
+    assert ssl.create_default_context(cafile=str(everyone)).get_ca_certs() == []
+    assert len(ssl.create_default_context(cafile=str(own)).get_ca_certs()) == 1

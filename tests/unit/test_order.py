@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -30,6 +29,15 @@ import pytest
 def test_it(number, worker_id):
     with Path(__file__).with_name("told").open("a") as told:
         print(Path(__file__).name, worker_id, file=told)
+"""
+# Beside the conftest.py of all tests: the files whose tests a worker collects.
+COLLECTED = """
+import os
+from pathlib import Path
+
+def pytest_itemcollected(item):
+    with Path(__file__).with_name("collected").open("a") as collected:
+        print(item.path.name, os.environ.get("PYTEST_XDIST_WORKER", "first"), file=collected)
 """
 
 
@@ -69,26 +77,43 @@ def test_files_share_a_worker_where_they_share_more_and_computing_ones_share_not
     assert len({group_of(f"tests/simulation/test_x.py::test[{n}]") for n in range(5)}) == 5
 
 
-def test_two_workers_never_share_a_file(tmp_path: Path) -> None:
-    """The plugin and pytest as they are installed."""
-    conftest = ROOT / "conftest.py"
-    (tmp_path / "conftest.py").write_text(conftest.read_text("utf-8"))
+def test_two_workers_never_share_a_file_and_collect_only_what_they_run(tmp_path: Path) -> None:
+    """The plugins and pytest as they are installed."""
+    output = _run_workers("2", tmp_path)
+    assert "20 passed" in output, output
+    ran = _read_pairs(tmp_path / "told")
+    assert sorted(file for file, _ in {*ran}) == [f"test_{name}.py" for name in "abcd"]
+    assert {worker for _, worker in ran} == {"gw0", "gw1"}
+    first = {(f"test_{name}.py", "first") for name in "abcd"}
+    assert {*_read_pairs(tmp_path / "collected")} == first | {*ran}
+
+
+def test_workers_report_a_file_that_cannot_be_imported(tmp_path: Path) -> None:
+    (tmp_path / "test_e.py").write_text("import nothing_of_that_name")
+    output = _run_workers("1", tmp_path)
+    assert "No module named 'nothing_of_that_name'" in output
+    assert "1 error" in output, output
+
+
+def _run_workers(count: str, directory: Path) -> str:
+    conftest = (ROOT / "conftest.py").read_text("utf-8")
+    (directory / "conftest.py").write_text(f"{conftest}\n{COLLECTED}")
     for name in "abcd":
-        (tmp_path / f"test_{name}.py").write_text(NOTES)
-    words = ["-q", "-n", "2", "--dist", "loadgroup", f"--rootdir={tmp_path}", str(tmp_path)]
+        (directory / f"test_{name}.py").write_text(NOTES)
+    words = [count, "--dist", "loadgroup", f"--rootdir={directory}", str(directory)]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words, "-p", "no:cacheprovider"],
+        [sys.executable, "-m", "tests.workers", *words, "-p", "no:cacheprovider"],
         cwd=ROOT.parent,
         capture_output=True,
         text=True,
     )
-    assert "20 passed" in done.stdout, done.stdout + done.stderr
-    workers = defaultdict(set)
-    for line in (tmp_path / "told").read_text().splitlines():
-        file, worker = line.split()
-        workers[file].add(worker)
-    assert [len(one) for one in workers.values()] == [1, 1, 1, 1]
-    assert len(set.union(*workers.values())) == 2
+    return done.stdout + done.stderr
+
+
+def _read_pairs(path: Path) -> list[tuple[str, str]]:
+    """Returns the file and the worker of each line."""
+    pairs = [line.split() for line in path.read_text().splitlines()]
+    return [(file, worker) for file, worker in pairs]
 
 
 def test_the_memory_that_files_are_in_is_seen_by_the_run_alone_and_ends_with_it() -> None:

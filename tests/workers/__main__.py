@@ -1,9 +1,10 @@
 """`python -m tests.workers COUNT [OPTION ...]`: pytest with that many workers of pytest-xdist, each
-a fork of this process, which has imported every test before. Called by `make unit`.
+a fork of this process, which has imported and collected every test before (collected.py). Called
+by `make unit`.
 
-A worker that begins with an interpreter of its own takes four seconds of CPU to import the tests
-and what they need, the SDKs of both clouds among that; a fork takes one. For each worker pytest
-starts a program, by --tx; ours, client.py, hands its standard streams to this process.
+A worker that begins with an interpreter of its own takes eight seconds of CPU to import the tests
+and what they need, the SDKs of both clouds among that, and three to collect them. For each worker
+pytest starts a program, by --tx; ours, client.py, hands its standard streams to this process.
 
 Where root may, the files of tests are in memory: a store waits for the disk at each commit.
 """
@@ -31,6 +32,7 @@ from hypothesis import Phase, given, settings, strategies
 from tests import costs
 from tests.emulators.boxes.inner import calls
 from tests.emulators.starting import preload
+from tests.workers import collected
 
 CLIENT = Path(__file__).with_name("client.py")
 LOOK_S = 0.2  # how often it is asked whether pytest has ended
@@ -108,9 +110,9 @@ def _read_available_bytes() -> int:
 
 def _run_forks(count: int, options: Sequence[str], environment: dict[str, str]) -> int:
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
-        # What cannot be imported is told by the workers, which try again.
+        # What cannot be imported is reported by the workers, which try again.
         words = ["--collect-only", "-qq", "-p", "no:xdist", *_without_dist(options)]
-        pytest.main(words, plugins=[Importing()])
+        pytest.main(words, plugins=[collected.CollectedTests()])
     read_constants()
     os.environ.clear()
     os.environ.update(environment)
@@ -124,20 +126,12 @@ def _run_forks(count: int, options: Sequence[str], environment: dict[str, str]) 
         listener.listen(count)
         client = shlex.join([sys.executable, "-I", "-S", str(CLIENT), f"{directory}/workers"])
         words = ["--tx", f"{count}*popen//python={client}"]
-        words += [f"--max-worker-restart={RESTARTS_A_WORKER * count}"]
+        words += [f"--max-worker-restart={RESTARTS_A_WORKER * count}", "-p", collected.__name__]
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # pytest hears it too, and ends all
         run = subprocess.Popen(
             [sys.executable, "-m", "pytest", *words, *options], preexec_fn=_hear_interrupts
         )
         return _serve(listener, run)
-
-
-class Importing:
-    """A plugin of pytest by which it imports the files of tests and finds nothing in them."""
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_pycollect_makeitem(self) -> list[pytest.Item]:
-        return []
 
 
 @settings(max_examples=DRAWS, phases=[Phase.generate], database=None, derandomize=True)

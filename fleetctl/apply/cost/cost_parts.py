@@ -37,6 +37,7 @@ from fleetctl.specs.blocks.nodes import ONE, nodes_of
 from fleetctl.specs.blocks.resources import Gpu
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.function import FunctionSpec
+from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.read.read_only import StoreSnapshot
 
 KIND = "Function"
@@ -116,7 +117,7 @@ def parts_of(
             market,
             group,
         )
-        for group in _group_units(found, unit)
+        for group in _group_units(found, KINDS[desired.kind].unit)
     ]
     return tuple(made)
 
@@ -131,9 +132,8 @@ class _UnitGroup:
     name: str = ""
 
 
-def _group_units(found: Impact, kind: str) -> Iterator[_UnitGroup]:
-    """Groups the units by template. kind: the noun for a unit, and the parameter that names it
-    where it has a name."""
+def _group_units(found: Impact, named_by: str) -> Iterator[_UnitGroup]:
+    """Groups the units by template. named_by: the parameter that names a unit that has a name."""
     if found.to_run == 0:
         return
     controller = found.controller
@@ -148,7 +148,7 @@ def _group_units(found: Impact, kind: str) -> Iterator[_UnitGroup]:
     for index in controller.indexes():
         unit = controller.unit(index)
         if unit is not None and not found.history.is_done(index) and index not in running:
-            name = str(unit.params.get(kind, ""))
+            name = str(unit.params.get(named_by, ""))
             yield _UnitGroup(unit.template_hash, controller.template(index), 1, name)
 
 

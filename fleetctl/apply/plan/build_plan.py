@@ -196,7 +196,7 @@ def _plan_work(
     market: OfferBook,
     now_s: float,
 ) -> PlannedWork:
-    unit = KINDS[change.after.kind].unit
+    unit = KINDS[change.after.kind].unit_of(change.after.spec)
     goes = change.outcome == PRUNED
     parts = (
         ()
@@ -388,7 +388,7 @@ def _list_object_risks(plan: ObjectPlan, row: Resource, *, stopped: int) -> Iter
             sentence = "deleting it deletes its data (deletionPolicy is Delete)"
             yield Risk(RiskType.DATA, plan.key, sentence)
         yield Risk(RiskType.DELETES, plan.key, "leaves the files")
-    unit = KINDS[row.kind].unit
+    unit = KINDS[row.kind].unit_of(row.spec)
     if stopped:
         running = count_noun(stopped, f"running {unit}")
         yield Risk(RiskType.WORK, plan.key, f"{running} would be stopped")

@@ -18,7 +18,6 @@ from fleetctl.cli.output.screen import Screen
 from fleetctl.common.errors import UsageError
 from fleetctl.common.text import escape_line, format_duration, format_timestamp
 from fleetctl.guest.metrics.cpulimit import CpuLimit, TookTooLong
-from fleetctl.specs.kinds.registry import unit_called
 from fleetctl.views.objects import View, parse_document
 from fleetctl.views.run_files import log_exists, past_s, read_bytes, read_times
 from fleetctl.views.store_reading import StoreReading
@@ -404,7 +403,7 @@ class LogSelection(NamedTuple):
     ) -> NodeStreams:
         """Returns the stream of a task. uid: of another object, if the run is that object's."""
         label = f"{escape_line(seen.key)} " if self.several else ""
-        label += f"{unit_called(seen.kind.name, task.run.index, task.run.params).split(' ')[1]}"
+        label += f"{seen.name_unit(task.run).split(' ')[1]}"
 
         def stream(node: int, *, alone: bool) -> LogStream:
             return LogStream(

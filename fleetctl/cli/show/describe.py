@@ -26,7 +26,6 @@ from fleetctl.common.text import (
 from fleetctl.controllers.status_keys import SPILLED_OVER
 from fleetctl.daemon.client.lock_holder import find_stall_reason
 from fleetctl.daemon.client.spawn import find_holder_pid
-from fleetctl.specs.kinds.registry import unit_called
 from fleetctl.tracking.kept_by import read_owner, shorten_commit
 from fleetctl.views.kinds import parse_target
 from fleetctl.views.objects import View, explain_status, suggest_fix
@@ -294,7 +293,7 @@ def _last_failure(seen: View, reading: StoreReading) -> Task | None:
 def _describe_traceback(task: Task, seen: View) -> Iterator[str]:
     name = _format_unit_name(task, seen)
     if task.run.message.strip():
-        yield f"Last failure, {seen.kind.unit} {name} attempt {task.run.attempt}:"
+        yield f"Last failure, {escape_line(seen.name_unit(task.run))} attempt {task.run.attempt}:"
         shown = escape_lines(format_hinted(task.run.message.rstrip(), task.run.hint))
         if len(shown) > TRACEBACK_LINES_MAX:
             yield "  ..."
@@ -308,8 +307,7 @@ def _describe_traceback(task: Task, seen: View) -> Iterator[str]:
 
 def _format_unit_name(task: Task, seen: View) -> str:
     """Returns the name of a stage, or the index of a task or trial."""
-    whole = unit_called(seen.kind.name, task.run.index, task.run.params)
-    return escape_line(whole.removeprefix(f"{seen.kind.unit} "))
+    return escape_line(seen.name_unit(task.run).partition(" ")[2])
 
 
 def _describe_conditions(seen: View, now_s: float) -> Iterator[str]:

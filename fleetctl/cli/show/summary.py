@@ -14,7 +14,6 @@ from fleetctl.common.text import (
     format_scalar,
     shorten_text,
 )
-from fleetctl.specs.kinds.registry import unit_called
 from fleetctl.views.columns import last_line
 from fleetctl.views.objects import (
     FAILED,
@@ -113,7 +112,7 @@ def failed_line(task: Task, seen: View) -> str:
     last = format_hinted(last_line(task.run.message), task.run.hint)
     message = escape_line(shorten_text(last, MESSAGE_CHARS_MAX))
     text = f": {message}" if message else ""
-    unit = escape_line(unit_called(seen.kind.name, task.run.index, task.run.params))
+    unit = escape_line(seen.name_unit(task.run))
     if FileNames.of(seen) is not None:
         unit = f"{unit} ({escape_line(file_cell(parse_document(task.run.params)))})"
     return f"{unit}: {escape_line(task.reason) or FAILED}{attempts}{text}"

@@ -29,7 +29,6 @@ from fleetctl.common.text import (
     format_scalar,
 )
 from fleetctl.controllers.status_keys import EARLY_TERMINATED
-from fleetctl.specs.kinds.registry import unit_called
 from fleetctl.specs.kinds.shown import default_fields
 from fleetctl.views.objects import SUCCEEDED, View, as_mapping
 from fleetctl.views.sections.queues import format_queue_position
@@ -93,6 +92,12 @@ def units_lines(seen: View, _reading: StoreReading, _now_s: float) -> Lines:
     yield of + " + ".join(counts) + _describe_queued(seen, total)
 
 
+def stage_counts_lines(seen: View, reading: StoreReading, now_s: float) -> Lines:
+    """Yields the counts of stages; those of groups stand beside their names."""
+    if not seen.spec().get("groups"):
+        yield from units_lines(seen, reading, now_s)
+
+
 def queue_lines(seen: View, reading: StoreReading, _now_s: float) -> Lines:
     yield format_queue_position(seen, reading)
 
@@ -143,7 +148,7 @@ def machines_lines(seen: View, reading: StoreReading, _now_s: float) -> Lines:
             yield f"others: fleetctl get attempts {escape_line(seen.key)} -o wide"
             return
         shown += 1
-        unit = unit_called(seen.kind.name, run.index, run.params)
+        unit = seen.name_unit(run)
         yield escape_line(f"{unit} attempt {run.attempt}: {machine.word} {machine.name}")
 
 
@@ -212,8 +217,10 @@ def stage_lines(seen: View, _reading: StoreReading, _now_s: float) -> Lines:
     yield escape_line(seen.text("stage"))
 
 
-def groups_lines(seen: View, _reading: StoreReading, _now_s: float) -> Lines:
+def groups_lines(seen: View, reading: StoreReading, now_s: float) -> Lines:
     groups = seen.status.get("groups")
+    if groups:
+        yield from units_lines(seen, reading, now_s)
     for group in map(as_mapping, groups if isinstance(groups, list) else ()):
         nodes = count_noun(int(str(group.get("nodes"))), "node")
         yield escape_line(f"{group.get('name')}: {nodes}, {group.get('state')}")

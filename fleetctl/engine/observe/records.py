@@ -11,7 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.history.retry_limits import RESULT_INVALID, rolls_over
-from fleetctl.controllers.model import CheckpointReport, Metric, Run, RunState, SavedCheckpoint
+from fleetctl.controllers.model import (
+    CheckpointReport,
+    Metric,
+    Resource,
+    Run,
+    RunState,
+    SavedCheckpoint,
+)
 from fleetctl.controllers.planning.kind_controller import KindController, is_outdated, is_superseded
 from fleetctl.engine.money.ledger import RunCharges
 from fleetctl.engine.sleeping import nudge_freed
@@ -139,9 +146,9 @@ class Records:
     def _report_end(self, work: ResourceWork, run: Run) -> None:
         """Adds an event for a run that failed, or that succeeded with a remark."""
         resource = work.resource
-        called = unit_called(resource.kind, run.index, run.params)
+        called = _name_unit(resource, run)
         if run.state in (RunState.FAILED, RunState.LOST):
-            unit = KINDS[resource.kind].unit
+            unit = KINDS[resource.kind].unit_of(resource.spec)
             ended = run.state.value
             message = f"{called} attempt {run.attempt} {ended.lower()}: {run.reason}"
             self._state.say(resource.uid, f"{unit.title()}{ended}", message, kind="Warning")
@@ -203,7 +210,7 @@ class Records:
         """Records lines that the guest of a live run could not read as metrics. Many runs may send
         the same.
         """
-        called = unit_called(work.resource.kind, run.index, run.params)
+        called = _name_unit(work.resource, run)
         for text in remarks[: REMARKS_MAX - work.remarks]:
             what = f"{called} attempt {run.attempt}: {text}"
             self._state.say(work.resource.uid, "MetricsUnread", what, kind="Warning")
@@ -216,7 +223,7 @@ class Records:
         stragglers: Sequence[str],
     ) -> None:
         """Reports slow nodes of a live run; each once an attempt."""
-        called = unit_called(work.resource.kind, run.index, run.params)
+        called = _name_unit(work.resource, run)
         for text in stragglers:
             what = f"{called} attempt {run.attempt}: {text}"
             self._state.say(work.resource.uid, "Straggler", what, kind="Warning")
@@ -229,8 +236,7 @@ class Records:
     ) -> None:
         """Records checkpoint reports of a live run's guest: rows, and events for problems."""
         uid = work.resource.uid
-        kind = work.resource.kind
-        what = f"{unit_called(kind, run.index, run.params)} attempt {run.attempt}"
+        what = f"{_name_unit(work.resource, run)} attempt {run.attempt}"
         for text in checkpoints.aside:
             self._state.say(uid, "CheckpointSetAside", f"{what}: {text}", kind="Warning")
         fresh = [text for text in checkpoints.left if text not in work.left]
@@ -337,3 +343,7 @@ def _find_revision(
     if state.sources is not None and pinned:
         return pinned
     return state.providers[run.provider].revision(run.uid, template, run.template_hash)
+
+
+def _name_unit(resource: Resource, run: Run) -> str:
+    return unit_called(resource.kind, run.index, run.params, resource.spec)

@@ -61,15 +61,18 @@ wait_for_news() {
     else
         read -r -t 5 word <&3
     fi
+    [ -p "$pipe" ] || exit 0 # somebody has removed the directory
     [ "$word" = . ] || quiet=$((quiet + 1))
 }
 
-# Every five seconds: does the supervisor live, is a sign of life of ours due?
+# Every five seconds: does the supervisor live, is a sign of life of ours due, is the directory
+# there?
 remind() {
     while sleep 5; do
-        lives "$1" || break
+        lives "$1" && [ -p "$2" ] || break
         echo reminder 1<>"$2"
     done
+    kill "$1" 2>/dev/null # nothing would wake it any more
 }
 
 # lines: new ones of the journal, whole lines only; last: from its end record on.

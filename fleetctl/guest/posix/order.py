@@ -33,6 +33,8 @@ def posix_order(order: Mapping[str, Any]) -> str:
 
     lines = [f"{name}={shlex.quote(value)}" for name, value in _list_values(order).items()]
     lines.append(f"params={_quote_paths(json.dumps(named), '$PWD')}")
+    if order.get("data"):
+        lines.append(f"ulimit -d {order['data'] // 1024} 2>/dev/null")
     for number, step in enumerate(order["setup"]):
         lines.append(f"step_{number}() {{ exec $alone {shlex.join(step)}; }}")
     lines += [
@@ -112,15 +114,20 @@ def _write_inputs(order: Mapping[str, Any], paths: list[str]) -> Iterator[str]:
         target = _quote_paths(path, "$state")
         yield f"mkdir -p {_quote_paths(path.rpartition('/')[0], '$state')}"
         data = base64.b64decode(it["b64"])
-        yield f"printf '{''.join(map(_escape_byte, data))}' >{target}"
+        yield f"printf '{encode_bytes(data)}' >{target}"
     if paths and "file" not in order["params"]:
         yield "export TASK_FILES=" + _quote_paths("\n".join(paths), "$state")
 
 
+def encode_bytes(data: bytes) -> str:
+    """Returns bytes on one line as `printf` of any shell takes them inside of single quotes; what
+    could be an option is no plain character either.
+    """
+    return "".join(map(_ESCAPED.__getitem__, data))
+
+
 def _escape_byte(byte: int) -> str:
-    """Returns a byte as `printf` of any shell takes it inside of single quotes."""
-    plain = byte == ord("\n") or (ord(" ") <= byte < 0x7F and byte not in b"%'\\")
-    if plain:
+    if ord(" ") <= byte < 0x7F and byte not in b"%'\\-":
         return chr(byte)
     return f"\\{byte:03o}"
 
@@ -194,6 +201,7 @@ def _encode_inside(text: str) -> str:
     return json.dumps(text)[1:-1]
 
 
+_ESCAPED = [_escape_byte(byte) for byte in range(256)]
 _HOLD = 'if [ "${{{name}+x}}" ]; then held_{name}=${name}; unset {name}; fi'
 _GIVE = 'if [ "${{held_{name}+x}}" ]; then export {name}="$held_{name}"; fi'
 _LOCALE = ['if [ "${their_locale+x}" ]; then LC_ALL=$their_locale; else unset LC_ALL; fi']

@@ -2,6 +2,7 @@
 
 supervise() {
     run=$1 journal=runs/$1.jsonl log=runs/$1.log
+    [ ! -f "$PWD.ending" ] || exit 0 # its box is being removed; see boxes.sh
     echo $$ >"runs/$run.keeper"
     echo $$ >supervisor
     command -v setsid >/dev/null 2>&1 && alone=setsid || alone=
@@ -150,6 +151,7 @@ tick() {
         idle=
         [ "$nap" = 1 ] && [ -n "$left" ] && left=$((left - 1))
         nap=1 ticks=$((ticks + 1))
+        [ -f "runs/$run.begun" ] || end_removed
         tell_metrics
         limit_log
         [ -n "$sync_ticks" ] && [ $((ticks % sync_ticks)) = 0 ] && sync_all
@@ -158,6 +160,14 @@ tick() {
             poke
         fi
     done
+}
+
+# Somebody has removed the directory, so that nobody will end the task or know of its end.
+end_removed() {
+    tree=
+    find_tree $task "$run"
+    send_all KILL $task
+    exit 0
 }
 
 stop_ticking() {

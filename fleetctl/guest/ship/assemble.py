@@ -53,6 +53,10 @@ POSIX_PARTS = (
     *("idle.sh", "common.sh", "tree.sh", "end.sh"),
     *("supervise.sh", "follow.sh", "main.sh"),
 )
+MACHINE_PARTS = (
+    *("common.sh", "tree.sh", "boxes.sh"),
+    *("lease.sh", "files.sh", "machine.sh"),
+)
 
 
 @cache
@@ -105,8 +109,18 @@ def recompile_source() -> str:
 @cache
 def posix_source() -> str:
     """Returns the guest of sandboxes without Python as one `sh` program; see posix/main.sh."""
+    return _join_shell(POSIX_PARTS)
+
+
+@cache
+def machine_source() -> str:
+    """Returns the agent of machines without Python as one `sh` program; see posix/machine.sh."""
+    return _join_shell(MACHINE_PARTS)
+
+
+def _join_shell(parts: tuple[str, ...]) -> str:
     here = GUEST / "posix"
-    text = "".join((here / part).read_text(encoding="utf-8") for part in POSIX_PARTS)
+    text = "".join((here / part).read_text(encoding="utf-8") for part in parts)
     lines = (line for line in text.splitlines() if line and not line.startswith("#"))
     return "\n".join(["#!/bin/sh", *lines]) + "\n"
 

@@ -343,7 +343,8 @@ class LocalProvider:
             ended = describe_run(ref, seen, handle, sandbox_open=False)
             return self._explain_end(uid, seen, ended)
 
-        gone = await self._supervisors.is_gone(name, token)
+        # More of its journal is a reason to look again, whatever became of its supervisor.
+        gone = not seen.more and await self._supervisors.is_gone(name, token)
         if seen.ending is None and gone:
             # Its end may have been written between the two looks.
             seen = await self._runs.look(uid, ref.run, ref.journal_offset) or seen

@@ -37,6 +37,8 @@ try:
  if s.st_uid not in(0,os.geteuid()):
   raise OSError("`%s` belongs to user %d, not to the one who logs in"%(d,s.st_uid))
  if s.st_mode&2:raise OSError("every user of the machine may write to `%s`"%d)
+ if any(it[0]!="."for it in os.listdir(d+"/shell/boxes"))if os.path.isdir(d+"/shell/boxes")else 0:
+  os.write(1,b"{MARK} shell\\n");sys.exit(1)
  if os.path.exists(p+"/agent.py"):os.write(1,b"{MARK} have\\n")
  else:
   os.makedirs(p,0o700,exist_ok=True)

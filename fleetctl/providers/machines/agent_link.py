@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from typing import Any
+from typing import Any, Protocol
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.common.event_loop import cancel_tasks
@@ -41,6 +41,7 @@ AGAIN_S = 2.0  # between two tries to reach a machine
 AWAY_S = 5.0
 
 GONE, CLOSED = 97, 98  # exit codes of an agent's `attach`
+_BOOT_FAULTS = {"old": "python", "shell": "shell"}
 LOST = b'{"e":"lost"'  # begins the frame of a run whose supervisor died; in no text of a journal
 
 
@@ -56,7 +57,7 @@ class LineBroken(ConnectionError):
 
 class AgentFault(Exception):
     """An agent's report that it cannot do what was asked. sort: a word of shipped/boxes.py,
-    `image`, or `machine`.
+    `image`, `machine`, or, of one that does not begin, `python` or `shell`.
     """
 
     def __init__(self, sort: str, message: str) -> None:
@@ -75,6 +76,8 @@ class _Pending:
 
 class AgentLink:
     """An open line. Made by `open_link`."""
+
+    posix = False  # the form of the orders that it takes
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin is not None
@@ -109,7 +112,7 @@ class AgentLink:
                 self._input.write(b"%012d" % len(text) + text)
         elif not state.startswith("have"):
             sort, _, detail = state.partition(" ")
-            raise AgentFault("python" if sort == "old" else "machine", detail)
+            raise AgentFault(_BOOT_FAULTS.get(sort, "machine"), detail)
         self._reading = asyncio.ensure_future(self._read())
         self.facts = await self.call("hello", hello)
         self._beating = asyncio.ensure_future(self._beat(float(str(hello["lease_s"]))))
@@ -333,15 +336,52 @@ async def open_link(
     return link
 
 
+class LinkStream(Protocol):
+    """A request whose input and output come in pieces; see AgentStream."""
+
+    @property
+    def code(self) -> int | None: ...
+
+    def pieces(self) -> AsyncGenerator[bytes, None]: ...
+
+    async def send(self, data: bytes) -> None: ...
+
+    async def reply(self) -> dict[str, Any]: ...
+
+    def end_input(self) -> None: ...
+
+    def leave(self) -> None: ...
+
+
+class Link(Protocol):
+    """A way to the agent of a machine: an open line, or a session for each request. posix: the form
+    of the orders that it takes.
+    """
+
+    posix: bool
+    facts: dict[str, Any]
+
+    @property
+    def broken(self) -> bool: ...
+
+    async def call(
+        self, op: str, fields: Mapping[str, object] | None = None, payload: bytes = b""
+    ) -> dict[str, Any]: ...
+
+    def stream(self, op: str, fields: Mapping[str, object], payload: bytes = b"") -> LinkStream: ...
+
+    async def close(self) -> None: ...
+
+
 class AgentLine:
     """The line to one machine. All verbs raise Unavailable when it cannot be reached now. name: in
     messages. open_link: raises Refused and Unavailable with what keeps the line from being opened.
     """
 
-    def __init__(self, name: str, open_link: Callable[[], Awaitable[AgentLink]]) -> None:
+    def __init__(self, name: str, open_link: Callable[[], Awaitable[Link]]) -> None:
         self.name = name
         self._open = open_link
-        self._link: AgentLink | None = None
+        self._link: Link | None = None
         self._opening = asyncio.Lock()
         self._failed: FleetctlError | None = None
         self._failed_at_s = 0.0
@@ -359,7 +399,7 @@ class AgentLine:
             return 0.0
         return time.monotonic() - self._silent_since_s
 
-    async def link(self) -> AgentLink:
+    async def link(self) -> Link:
         async with self._opening:
             if self._link is not None and not self._link.broken:
                 return self._link
@@ -429,7 +469,7 @@ class SupervisorLost(SandboxOver):
 
 
 async def follow_run(
-    link: AgentLink,
+    link: Link,
     box: str,
     run: str,
     work: RunWork | None,
@@ -444,7 +484,7 @@ async def follow_run(
         "words": at.words(),
         "secrets": dict(work.secrets) if work is not None else {},
     }
-    order = order_input(work.order, posix=False) if work is not None else b""
+    order = order_input(work.order, posix=link.posix) if work is not None else b""
     stream = link.stream("attach", fields, order)
     held = b""
     async with aclosing(stream.pieces()) as pieces:
@@ -469,7 +509,7 @@ async def follow_run(
 class AgentChannel:
     """The line of a run's model calls."""
 
-    def __init__(self, stream: AgentStream) -> None:
+    def __init__(self, stream: LinkStream) -> None:
         self._stream = stream
 
     async def send(self, text: str) -> None:

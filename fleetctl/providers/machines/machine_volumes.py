@@ -42,6 +42,7 @@ from fleetctl.providers.sources.archive import archive_of, name_in_sandbox
 from fleetctl.providers.sources.git import directory_name
 from fleetctl.providers.sources.pinning import pin_commit
 from fleetctl.providers.uv import index_options, index_variables
+from fleetctl.specs.blocks.nodes import nodes_of, ray_of
 from fleetctl.specs.blocks.template import Image, Source, Template
 from fleetctl.specs.values.packages import without_digest
 
@@ -201,6 +202,24 @@ def find_obstacles(template: Template, provider: str, no_functions: str) -> Iter
         check_image(template.image, provider)
     except Refused as error:
         yield Finding(("image",), str(error), error.hint)
+
+
+def find_python_field(template: Template) -> str:
+    """Returns the first field of work that needs Python on its machine; "" without any."""
+    image = template.image
+    asked = {
+        "python": template.python is not None,
+        "services": bool(template.services),
+        "outputs": bool(template.outputs),
+        "metrics": template.metrics is not None,
+        "endpoints": bool(template.asks),
+        "image": image is not None and bool(image.pip or image.python),
+        "nodes": nodes_of(template).max > 1,
+        "ray": ray_of(template).enabled,
+    }
+    found = (name for name, asks in asked.items() if asks)
+    # Of a run whose program logs to wandb it is known from its order alone.
+    return next(found, "env" if template.needs_python else "")
 
 
 def order_variables(order: Mapping[str, Any], image: Image | None) -> dict[str, object]:

@@ -32,6 +32,7 @@ PERSIST_S = 60  # that the connection outlives its last user
 AWAY_S, REFUSED_S = 5.0, 30.0
 # The longest path of a socket, less what OpenSSH adds while it makes one.
 SOCKET_CHARACTERS_MAX = 84
+PYTHON = "python3"
 INSTALL = "sudo apt-get install openssh-client"
 # A shell's report that there is no such program.
 _NO_PROGRAM = ("not found", "Not found", "No such file", "Unknown command")
@@ -50,7 +51,7 @@ class SshTarget:
     identity_file: str = ""
     jump: str = ""
     config: str = ""
-    python: str = "python3"
+    python: str = PYTHON
     directory: str = "~/.fleetctl"
 
     @property
@@ -80,10 +81,14 @@ def ssh_command(
     *,
     sockets: Path,
     terminal: bool = False,
+    number: int = 0,
 ) -> list[str]:
-    """Returns the command that runs `words` there. sockets: the directory of shared connections."""
+    """Returns the command that runs `words` there. sockets: the directory of shared connections;
+    number: the one to use, where one does not take all sessions.
+    """
     shared = ["-o", "ControlMaster=no"]
-    path = sockets / sha256(repr(target).encode()).hexdigest()[:12]
+    identity = f"{target!r}{number or ''}"
+    path = sockets / sha256(identity.encode()).hexdigest()[:12]
     if len(str(path)) <= SOCKET_CHARACTERS_MAX:
         shared = ["-o", "ControlMaster=auto", "-o", f"ControlPersist={PERSIST_S}"]
         shared += ["-o", f"ControlPath={path}"]
@@ -137,7 +142,7 @@ async def open_ssh_link(
     try:
         return await open_link(argv, hello=hello, deadline_s=OPEN_S)
     except AgentFault as error:
-        raise _machine_fault(target, error) from error
+        raise machine_fault(target, error) from error
     except LineBroken as error:
         raise await explain_failure(target, error.said or str(error)) from error
     except TimeoutError as error:
@@ -148,13 +153,19 @@ async def open_ssh_link(
         ) from error
 
 
-def _machine_fault(target: SshTarget, error: AgentFault) -> FleetctlError:
+def machine_fault(target: SshTarget, error: AgentFault) -> FleetctlError:
+    if error.sort == "shell":
+        return Unavailable(
+            f"host `{target.name}` has work of fleetctl's guest in shell",
+            reason="GuestInShell",
+            retry_after_s=AWAY_S,
+        )
     if error.sort == "python":
         return Unavailable(
             f"host `{target.name}` has Python {error}, and work needs 3.9 or later",
             reason="NoPython",
             retry_after_s=REFUSED_S,
-            hint=_python_hint(target),
+            hint=python_hint(target),
             account=True,
         )
     return Unavailable(
@@ -165,7 +176,7 @@ def _machine_fault(target: SshTarget, error: AgentFault) -> FleetctlError:
     )
 
 
-def _python_hint(target: SshTarget) -> str:
+def python_hint(target: SshTarget) -> str:
     """Returns what installs a Python, with and without the rights of an administrator."""
     reach = plain_command(target)
     own = "curl -LsSf https://astral.sh/uv/install.sh | sh; ~/.local/bin/uv python install 3.12"
@@ -210,7 +221,7 @@ async def explain_failure(target: SshTarget, said: str) -> FleetctlError:
             f"host `{name}` has no `{target.python}`, and work needs Python 3.9 or later: claims of"
             " its slots, supervisors of tasks and their leases are written in it",
             "NoPython",
-            _python_hint(target),
+            python_hint(target),
         )
     if "Bad configuration option" in said or "Can't open user config file" in said:
         last = said.splitlines()[-1]

@@ -27,6 +27,11 @@ PATIENCE_S = 20.0
 LOOK_S = 1.0  # between two tries for a slot that another controller may free
 AGAIN_S = 30.0  # waiting callers are notified at once when it is their turn; this is the net
 GIVE_UP_S = 10.0
+_HINTS = {
+    "path": "mount it below your home, such as /home/me/data, or read $FLEETCTL_VOLUME_...",
+    "python": "install Python 3.9 or later on a host, or write it as `script` or `command`",
+}
+_LESS = "ask for less in `resources`, or add a host to the Provider object"
 Prepare = Callable[[RunRequest, SshLine, str], Awaitable[None]]  # the last: a box
 Claim = tuple[SshLine, str]  # a box with its id on a host
 
@@ -176,13 +181,8 @@ class SshCreator:
                 return (line, made), ""
         why = "; ".join([*map(str, faults), *map(str, away)])
         if not away and faults and all(it.sort != "full" for it in faults):
-            of_paths = any(it.sort == "path" for it in faults)
-            raise Refused(
-                f"no host can take this task: {why}",
-                hint="mount it below your home, such as /home/me/data, or read $FLEETCTL_VOLUME_..."
-                if of_paths
-                else "ask for less in `resources`, or add a host to the Provider object",
-            )
+            hint = next((_HINTS[it.sort] for it in faults if it.sort in _HINTS), _LESS)
+            raise Refused(f"no host can take this task: {why}", hint=hint)
         return None, why
 
     async def _look(self, line: SshLine, request: RunRequest, box: str) -> str:
@@ -200,6 +200,8 @@ class SshCreator:
         facts, host = line.facts, line.host
         count = nodes_asked(request.template, len(self._hosts.settings.hosts))
         cpu, memory, gpu, gpus = _size_of(request.template)
+        if why := line.lacks(request):
+            raise AgentFault("python", why)
         if cpu > facts["cpu"]:
             raise AgentFault("never", f"it has {facts['cpu']} cores")
         if memory > facts["memory"]:

@@ -5,6 +5,8 @@ that no host can take.
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,16 +15,19 @@ from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.common.finding import Finding, Severity
 from fleetctl.guest.journal.ending import size_text
 from fleetctl.providers.contract.account import Account, AccountNow, CheckResult
+from fleetctl.providers.contract.base import RunRequest
 from fleetctl.providers.machines import machine_volumes
-from fleetctl.providers.machines.agent_link import AWAY_S, AgentFault, AgentLine
+from fleetctl.providers.machines.agent_link import AWAY_S, AgentFault, AgentLine, Link
 from fleetctl.providers.machines.openssh import (
     INSTALL,
+    PYTHON,
     SshTarget,
     find_ssh,
-    open_ssh_link,
     plain_command,
     sockets_in,
 )
+from fleetctl.providers.machines.shell_link import SHELL, open_host_link
+from fleetctl.providers.paths import make_private
 from fleetctl.specs.blocks.machines import SshHost, SshSettings
 from fleetctl.specs.blocks.nodes import nodes_of
 from fleetctl.specs.blocks.template import Template
@@ -32,6 +37,8 @@ NO_HOSTS_HINT = (
 )
 
 FREE_BYTES_MIN = 1 << 30
+GUESTS = "guests.json"
+NO_PYTHON = "a host without it runs `script` and `command`"
 
 
 def settings_of(account: Account) -> SshSettings:
@@ -50,7 +57,7 @@ def target_of(host: SshHost, settings: SshSettings) -> SshTarget:
         identity_file=host.identity_file or "",
         jump=host.jump or "",
         config=settings.config or "",
-        python=host.python or "python3",
+        python=host.python or PYTHON,
         directory=host.directory,
     )
 
@@ -59,11 +66,33 @@ class SshLine(AgentLine):
     """The line to one host."""
 
     def __init__(
-        self, host: SshHost, target: SshTarget, *, sockets: Path, hello: Mapping[str, object]
+        self,
+        host: SshHost,
+        target: SshTarget,
+        *,
+        directory: Path,
+        hello: Mapping[str, object],
     ) -> None:
-        super().__init__(host.name, lambda: open_ssh_link(target, sockets=sockets, hello=hello))
+        """directory: of the provider's records."""
+        super().__init__(host.name, self._open_link)
         self.host = host
         self.target = target
+        self._directory = directory
+        self._hello = hello
+
+    async def _open_link(self) -> Link:
+        sockets = sockets_in(self._directory)
+        link = await open_host_link(self.target, sockets=sockets, hello=self._hello)
+        note_guest(self._directory, self.name, str(link.facts.get("guest", "python")))
+        return link
+
+    def lacks(self, request: RunRequest) -> str:
+        """Returns why this host cannot take a run, as far as its guest decides; "" if it can."""
+        field = machine_volumes.find_python_field(request.template)
+        field = field or ("checkpoint" if request.training() else "")
+        if self.facts.get("guest") != SHELL or not field:
+            return ""
+        return f"it has no Python 3.9 or later, which `{field}` needs"
 
 
 class SshHosts:
@@ -109,10 +138,10 @@ class SshHosts:
         if known is not None and known.target == target:
             known.host = host  # another interface is asked for with the next connection
             return known
-        sockets = sockets_in(self._account().directory(self._home))
+        directory = self._account().directory(self._home)
         interface = host.interface or ""
         hello = {"fleet": self._fleet, "lease_s": settings.lease, "interface": interface}
-        line = self._lines[host.name] = SshLine(host, target, sockets=sockets, hello=hello)
+        line = self._lines[host.name] = SshLine(host, target, directory=directory, hello=hello)
         return line
 
     async def close(self) -> None:
@@ -148,9 +177,12 @@ async def _check_host(name: str, line: SshLine) -> list[CheckResult]:
     facts = line.facts
     slots = line.host.slots or facts["cpu"]
     gpus = ", ".join(facts["gpus"]) or "no GPU"
+    guest = "guest: shell (no Python 3.9 or later)"
+    if facts.get("guest") != SHELL:
+        guest = f"Python {facts['python']}, {facts['installer']}"
     text = (
         f"`{line.name}`: {facts['cpu']} cores, {size_text(facts['memory'])}, {gpus};"
-        f" {len(boxes)} of {slots} slots taken; Python {facts['python']}, {facts['installer']}"
+        f" {len(boxes)} of {slots} slots taken; {guest}"
     )
     found = [CheckResult(name, "host", True, text)]
     reach = plain_command(line.target)
@@ -164,10 +196,28 @@ async def _check_host(name: str, line: SshLine) -> list[CheckResult]:
     return found
 
 
+def note_guest(directory: Path, host: str, guest: str) -> None:
+    """Notes which guest a host has, for checks before anything is stored."""
+    known = read_guests(directory)
+    if known.get(host) != guest:
+        making = make_private(directory) / f"{GUESTS}.{os.getpid()}"
+        making.write_text(json.dumps({**known, host: guest}), encoding="utf-8")
+        making.replace(directory / GUESTS)
+
+
+def read_guests(directory: Path) -> dict[str, str]:
+    """Returns the guest of each host, by name, as last seen."""
+    try:
+        found: dict[str, str] = json.loads((directory / GUESTS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found
+
+
 NO_FUNCTIONS = "hosts of one's own have no functions"
 
 
-def find_obstacles(template: Template, account: Account) -> Iterator[Finding]:
+def find_obstacles(template: Template, account: Account, home: Path) -> Iterator[Finding]:
     yield from machine_volumes.find_obstacles(template, "ssh", NO_FUNCTIONS)
     nodes = nodes_of(template)
     if template.endpoints and nodes.max > 1:
@@ -180,6 +230,12 @@ def find_obstacles(template: Template, account: Account) -> Iterator[Finding]:
             message = f"`nodes` is {nodes}, and provider `{account.name}` has {len(hosts)}"
             hint = "list more hosts in the Provider object, or use fewer nodes"
             yield Finding(("nodes",), f"{message} host{'s' * (len(hosts) > 1)}", hint)
+        field = machine_volumes.find_python_field(template)
+        guests = read_guests(account.directory(home))
+        if field and all(guests.get(it.name) == SHELL for it in hosts):
+            message = f"needs Python 3.9 or later, and no host of `{account.name}` has it"
+            hint = f"install it on one of them, then run `fleetctl doctor`; {NO_PYTHON}"
+            yield Finding((field,), f"`{field}` {message}", hint)
     except Refused as error:
         yield Finding((), str(error), error.hint, Severity.LATER)
     if shutil.which("ssh") is None:

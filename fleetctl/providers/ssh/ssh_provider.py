@@ -92,7 +92,7 @@ class SshProvider(MachineProvider):
             raise failed[0]
 
     def _obstacles(self, template: Template, account: Account) -> Iterator[Finding]:
-        return ssh_hosts.find_obstacles(template, account)
+        return ssh_hosts.find_obstacles(template, account, self._home)
 
     async def reach(self) -> None:
         """Asks all hosts; one that answers will do."""

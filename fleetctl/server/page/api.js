@@ -15,6 +15,11 @@ export class ApiError extends Error {
   }
 }
 
+// True where the same request may succeed later: no server answered, or one that was busy or failed.
+export function mayPass(error) {
+  return !(error instanceof ApiError) || error.status === 0 || error.status === 429 || error.status >= 500;
+}
+
 export function setToken(text) {
   if (text) {
     sessionStorage.setItem(TOKEN, text);
@@ -38,8 +43,19 @@ export function address(path, query = {}) {
   return `${ROOT}/${path}${text ? `?${text}` : ""}`;
 }
 
+async function reach(path, options) {
+  try {
+    return await fetch(path, options);
+  } catch (error) {
+    if (options.signal?.aborted) {
+      throw error;
+    }
+    throw new ApiError(0, { errors: ["the server cannot be reached"], hint: "`fleetctl serve` starts it" });
+  }
+}
+
 async function send(path, options) {
-  const response = await fetch(path, options);
+  const response = await reach(path, options);
   if (!response.ok) {
     let body = {};
     try {
@@ -98,7 +114,7 @@ export async function follow(path, query, { event, state = () => {}, signal }) {
       if (signal.aborted) {
         return;
       }
-      if (error instanceof ApiError && error.status < 500 && error.status !== 429) {
+      if (!mayPass(error)) {
         throw error;
       }
     }

@@ -1,14 +1,16 @@
 // Shows the view that the address names, and keeps one stream of changes open for all views.
 
-import { ApiError, follow, get, setToken } from "./api.js";
+import { ApiError, follow, get, mayPass, setToken } from "./api.js";
 import { announce, make, notice, replace } from "./dom.js";
 import { showEvents } from "./events.js";
+import { showGraph } from "./graph.js";
 import { SHOWS, chooseNamespace, go, namespace } from "./navigation.js";
 import { showObject } from "./object.js";
 import { showObjects } from "./objects.js";
 import { showOverview } from "./overview.js";
 import { showPlan } from "./plan.js";
 import { showCompare } from "./plots.js";
+import { AGAIN_MS } from "./refreshing.js";
 
 const main = document.getElementById("main");
 const live = document.getElementById("live");
@@ -22,6 +24,7 @@ const ROUTES = [
   [/^\/objects$/, "Objects", showObjects],
   [/^\/objects\/([^/]+)\/([^/]+)\/([^/]+)(?:\/([a-z]+))?$/, "", showObject],
   [/^\/compare$/, "Compare", showCompare],
+  [/^\/graph$/, "Graph", showGraph],
   [/^\/events$/, "Events", showEvents],
   [/^\/plan$/, "Plan", showPlan],
 ];
@@ -51,6 +54,9 @@ async function show() {
     if (!signal.aborted) {
       view = null;
       showError(error);
+      if (mayPass(error)) {
+        setTimeout(() => signal.aborted || show(), AGAIN_MS);
+      }
     }
   }
 }
@@ -98,6 +104,9 @@ function markLinks(path) {
 
 async function watch(signal) {
   const state = (word) => {
+    if (word === "live" && live.dataset.state === "lost") {
+      view?.changed?.(null); // for what changed while nobody followed
+    }
     live.dataset.state = word;
     live.textContent = word === "live" ? "live" : "connection lost, trying again";
   };
@@ -138,14 +147,16 @@ function begin() {
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a[href]");
   const plain = !event.ctrlKey && !event.metaKey && !event.shiftKey && event.button === 0;
-  if (!link || !plain || link.origin !== location.origin || link.hasAttribute("download")) {
+  if (!link || !plain || link.hasAttribute("download")) {
     return;
   }
-  if (link.getAttribute("href").startsWith("#") || link.pathname.startsWith("/api/")) {
+  const href = link.getAttribute("href"); // a link of a drawing has no `pathname`
+  const to = new URL(href, location.href);
+  if (to.origin !== location.origin || href.startsWith("#") || to.pathname.startsWith("/api/")) {
     return;
   }
   event.preventDefault();
-  go(link.pathname + link.search);
+  go(to.pathname + to.search);
   main.focus();
 });
 window.addEventListener("popstate", show);

@@ -1,8 +1,18 @@
 // Builds elements. Text goes in as text alone, so that nothing that a person or a program wrote is
 // ever read as markup.
 
+const SVG = "http://www.w3.org/2000/svg";
+
 export function make(tag, attributes = {}, ...children) {
-  const node = document.createElement(tag);
+  return fill(document.createElement(tag), attributes, children);
+}
+
+// The same for elements of a drawing.
+export function draw(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === undefined || value === null || value === false) {
       continue;

@@ -4,6 +4,7 @@
 import { follow, get } from "./api.js";
 import { make, notice, replace } from "./dom.js";
 import { parseColours } from "./ansi.js";
+import { carryOut } from "./refreshing.js";
 
 const SHOWN_MAX = 400_000; // letters that stay on the page; `fleetctl logs` has the rest
 
@@ -27,7 +28,7 @@ export async function showLogs({ body, path, namespace, signal, query }) {
     });
     return [make("label", { for: `log-${name}` }, name), field];
   });
-  const search = make("input", { id: "log-search", type: "search", placeholder: "a text", onchange: () => look() });
+  const search = make("input", { id: "log-search", type: "search", placeholder: "a text", onchange: () => carryOut(look, signal, report) });
   let reading = new AbortController();
   let styles = [];
   let letters = 0;
@@ -77,6 +78,10 @@ export async function showLogs({ body, path, namespace, signal, query }) {
       state.textContent = "";
       replace(output, notice(error.message, error.hint));
     }
+  }
+
+  function report(error) {
+    replace(found, notice(error.message, error.hint, true));
   }
 
   async function look() {

@@ -8,6 +8,7 @@ import { showDetails } from "./details.js";
 import { make, replace, table } from "./dom.js";
 import { eventRows } from "./events.js";
 import { age, pageOf, phaseMark, span, usd } from "./format.js";
+import { graphOf } from "./graph.js";
 import { kindsByName } from "./kinds.js";
 import { showLogs } from "./logs.js";
 import { showPlots } from "./plots.js";
@@ -39,7 +40,8 @@ export async function showObject({ main, words, signal, query }) {
 
   const object = await refreshHead();
   const key = `${object.kind.toLowerCase()}/${name}${namespace ? ` -n ${namespace}` : ""}`;
-  replace(main, head, verbBar(() => [key]), tabBar(pageOf(plural, object.metadata), tabs, tab), body);
+  const more = make("a", { href: graphOf(key) }, "Graph");
+  replace(main, head, verbBar(() => [key]), tabBar(pageOf(plural, object.metadata), tabs, tab, more), body);
   const shown = await TABS[tab]({ body, path, namespace, signal, query, object, kind });
   const changed = refresher(async () => {
     await shown?.changed?.(await refreshHead());
@@ -55,11 +57,11 @@ export async function showObject({ main, words, signal, query }) {
   };
 }
 
-function tabBar(base, tabs, tab) {
+function tabBar(base, tabs, tab, more) {
   const links = tabs.map((one) =>
     make("a", { href: `${base}/${one}`, "aria-current": one === tab ? "page" : null }, one[0].toUpperCase() + one.slice(1)),
   );
-  return make("nav", { class: "tabs", "aria-label": "Parts of this object" }, links);
+  return make("nav", { class: "tabs", "aria-label": "Parts of this object" }, links, more);
 }
 
 function headOf({ kind, metadata, status, why, fix }) {

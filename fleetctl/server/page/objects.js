@@ -2,12 +2,12 @@
 
 import { plain } from "./ansi.js";
 import { get } from "./api.js";
-import { make, replace, table } from "./dom.js";
+import { make, notice, replace, table } from "./dom.js";
 import { pageOf, phaseClass, phaseMark } from "./format.js";
 import { kindsByName } from "./kinds.js";
 import { go, namespace } from "./navigation.js";
 import { compareAddress, entryOf } from "./plots.js";
-import { refresher } from "./refreshing.js";
+import { carryOut, refresher } from "./refreshing.js";
 import { verbBar } from "./verbs.js";
 
 const LIMIT = 100;
@@ -55,7 +55,7 @@ export async function showObjects({ main, signal, query }) {
     pages.length = 1;
     const found = Object.entries(asked).filter(([key, it]) => it && !(key === "sort" && it === "-created"));
     go(`/objects${found.length ? `?${new URLSearchParams(found)}` : ""}`, { silent: true });
-    refresh().catch(report);
+    carryOut(refresh, signal, report);
   }
 
   function compare() {
@@ -63,7 +63,7 @@ export async function showObjects({ main, signal, query }) {
   }
 
   function report(error) {
-    replace(list, make("p", { class: "notice bad", role: "alert" }, error.message));
+    replace(list, notice(error.message, error.hint, true));
   }
 
   async function refresh() {
@@ -120,7 +120,7 @@ export async function showObjects({ main, signal, query }) {
   function pager(more) {
     const step = (act) => () => {
       act();
-      refresh().catch(report);
+      carryOut(refresh, signal, report);
     };
     return make(
       "div",

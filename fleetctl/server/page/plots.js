@@ -7,7 +7,7 @@ import { make, notice, replace, table } from "./dom.js";
 import { pageOf } from "./format.js";
 import { kindsByName } from "./kinds.js";
 import { go, namespace } from "./navigation.js";
-import { refresher } from "./refreshing.js";
+import { carryOut, refresher } from "./refreshing.js";
 
 const HOW = "point at a trial, or use the arrow keys in a drawing; Escape releases it";
 const AXES = [["step", "step"], ["time", "time"]];
@@ -140,7 +140,7 @@ export async function showCompare({ main, signal, query }) {
   function change(now) {
     Object.assign(asked, now);
     go(compareAddress(asked.entries, asked), { silent: true });
-    refresh().catch(report);
+    carryOut(refresh, signal, report);
   }
 
   function report(error) {
@@ -219,7 +219,7 @@ export async function showCompare({ main, signal, query }) {
     make("h2", {}, "Curves"),
     list,
   );
-  await refresh().catch(report);
+  await carryOut(refresh, signal, report);
   const changed = refresher(refresh, signal);
   return {
     changed(change) {

@@ -5,6 +5,7 @@ import { plain } from "./ansi.js";
 import { get } from "./api.js";
 import { announce, make, notice, replace, table } from "./dom.js";
 import { pageOf, phaseMark, span, usd } from "./format.js";
+import { carryOut } from "./refreshing.js";
 
 const CELL = 14;
 const GAP = 2;
@@ -98,7 +99,7 @@ export async function showTasks({ body, path, namespace, signal, query, object, 
     draw();
     const [title] = STATES[letters[index]] ?? STATES.q;
     announce(`${kind.unit} ${indexOf(index)}: ${title}`);
-    await showChosen();
+    await carryOut(showChosen, signal, (error) => replace(detail, notice(error.message, error.hint, true)));
   }
 
   async function showChosen() {

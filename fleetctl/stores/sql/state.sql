@@ -241,7 +241,13 @@ LIMIT ?;
 -- name: metrics_of
 SELECT seq, step, metrics.name, value, at_s
 FROM runs CROSS JOIN resources USING (rid) CROSS JOIN metrics USING (run_id)
-WHERE runs.name = ? AND seq >= 0 ORDER BY seq;
+WHERE runs.name = ? AND seq > ? AND seq >= 0 ORDER BY seq LIMIT ?;
+
+-- name: last_values
+-- The last finite number of each metric: a number that is none (NaN) is stored as NULL.
+SELECT metrics.name, value, max(seq)
+FROM runs CROSS JOIN resources USING (rid) CROSS JOIN metrics USING (run_id)
+WHERE runs.name = ? AND seq >= 0 AND abs(value) < 9e999 GROUP BY metrics.name ORDER BY max(seq);
 
 -- name: last_step
 SELECT max(step) FROM runs CROSS JOIN resources USING (rid) CROSS JOIN metrics USING (run_id)

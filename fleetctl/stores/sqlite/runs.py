@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import nan
 
@@ -97,8 +97,12 @@ class SqliteRuns:
                 yield run, row[-1]
             after = (run.index, run.attempt)
 
-    def metrics_of(self, run: str) -> Sequence[Metric]:
-        return [_to_metric(row) for row in self._session.read("metrics_of", (run,))]
+    def metrics_of(self, run: str, *, after: int = -1, limit: int = -1) -> Sequence[Metric]:
+        found = self._session.read("metrics_of", (run, after, limit))
+        return [_to_metric(row) for row in found]
+
+    def last_values_of(self, run: str) -> Mapping[str, float]:
+        return {name: value for name, value, _ in self._session.read("last_values", (run,))}
 
     def checkpoints_of(self, uid: str) -> Sequence[SavedCheckpoint]:
         found = self._session.read("rid_of", (uid,))

@@ -4,14 +4,17 @@ final across crashes.
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
 
 from fleetctl.controllers.model import Metric, RunState
+from fleetctl.tracking.load import work_of
 from tests.unit.engine.fake_world import Fleet
 
 REASON = "EarlyTerminated"
+JOB = {"template": {"python": "pass"}, "tasks": {"items": [{}]}}
 
 
 def sweep(trials: int = 3, /, *, goal: str = "minimize", **search: Any) -> dict[str, Any]:
@@ -71,6 +74,23 @@ async def test_a_restart_judges_by_whole_histories(goal: str) -> None:
         await report(fleet, 3, sign * 9.0, sign * 9.0)
         (last,) = [run for run in fleet.runs("sw") if run.index == 3]
         assert (last.state, last.reason) == (RunState.STOPPED, REASON)
+
+
+@pytest.mark.parametrize("kind", ["Sweep", "BatchJob"])
+async def test_a_restart_has_few_reports_in_memory_at_once(kind: str) -> None:
+    async with Fleet() as fleet:
+        await fleet.apply(kind, "long", sweep(2) if kind == "Sweep" else JOB)
+        values = [1.0 + at for at in range(40_000)]
+        await report(fleet, 0, *values)
+        row = fleet.row("long")
+        tracemalloc.start()
+        try:
+            work = work_of(row, fleet.store.runs)
+            peak_bytes = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert work.track.latest[fleet.local.run(0)] == {"loss": values[-1]}
+        assert peak_bytes < 4 << 20  # all of them take ten
 
 
 async def test_the_decision_is_stored_before_the_stop_and_carried_out_after_a_crash() -> None:

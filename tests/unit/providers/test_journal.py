@@ -73,6 +73,15 @@ def test_a_sandbox_that_was_left_open_can_be_closed_later() -> None:
     assert not seen.ending.sandbox_open
 
 
+def test_lines_are_valid_one_by_one() -> None:
+    halves = b'{"e": "remark",\n"message": "x"}\n' + b'{"e": "remark", "message": "\n"}\n'
+    several = line(e="remark", message="a").strip() + b"," + line(e="remark", message="b")
+    seen = parse_journal(halves + several + METRICS)
+    assert seen.garbage_lines == 5
+    assert seen.remarks == ()
+    assert len(seen.metrics) == 2
+
+
 @given(st.binary(max_size=300))
 def test_no_bytes_raise(data: bytes) -> None:
     assert parse_journal(data).offset <= len(data)

@@ -140,22 +140,19 @@ class Boxes:
             if known is not None:
                 return known
             others = list(self.living())
-            gpus = _choose_gpus(order, [box for _, box in others], devices)
+            claims = [box for _, box in others]
             box = {
                 "id": order.get("id") or os.urandom(4).hex(),
                 "tags": order["tags"],
-                "cpu": order["cpu"],
-                "memory": order["memory"],
-                "cores": _choose_cores(order["cpu"], others),
-                "gpus": gpus,
-                "hides_gpus": bool(devices),
+                **choose_claim(order, claims, devices, sorted(os.sched_getaffinity(0))),
                 "python": "",
-                "links": order["links"],
                 "boot": boot_id(),
                 "at": now_s(),
             }
             self._write(name, box)
             try:
+                if _in_shell(self.root):
+                    raise BoxError("full", "the host has work of fleetctl's guest in shell")
                 for link in order["links"]:
                     self.make_link(link["path"], link["target"], others)
             except BoxError:
@@ -390,6 +387,28 @@ def _changed_at_s(path: str) -> float:
         return 0.0
 
 
+def _in_shell(root: str) -> bool:
+    """Returns whether the guest in shell has boxes here: each of both guests looks for the other's
+    after it has made its own, as they have no lock in common.
+    """
+    place = os.path.join(root, "shell", "boxes")
+    return os.path.isdir(place) and any(it[0] != "." for it in os.listdir(place))
+
+
+def choose_claim(order: Box, others: List[Box], devices: List[str], cores: List[int]) -> Box:
+    """Returns the claim of a new box. others: claims of the living; devices: names of all GPUs, by
+    index; cores: of the machine. Raises BoxError where it does not fit.
+    """
+    return {
+        "gpus": _choose_gpus(order, others, devices),
+        "cpu": order["cpu"],
+        "memory": order["memory"],
+        "cores": _choose_cores(order["cpu"], others, cores),
+        "hides_gpus": bool(devices),
+        "links": order["links"],
+    }
+
+
 def _choose_gpus(order: Box, others: List[Box], devices: List[str]) -> List[int]:
     """Returns the indexes of the GPUs for a new box. Raises BoxError where it does not fit."""
     size = order["size"]
@@ -414,12 +433,12 @@ def _choose_gpus(order: Box, others: List[Box], devices: List[str]) -> List[int]
     return free[:wanted]
 
 
-def _choose_cores(cpu: float, others: List[Tuple[str, Box]]) -> List[int]:
+def _choose_cores(cpu: float, others: List[Box], cores: List[int]) -> List[int]:
     """Returns the cores of a new box, those that others have least of; none where it asks for
     none.
     """
-    shares = dict.fromkeys(sorted(os.sched_getaffinity(0)), 0.0)
-    for _, it in others:
+    shares = dict.fromkeys(cores, 0.0)
+    for it in others:
         for core in it.get("cores", ()):
             if core in shares:
                 shares[core] += it["cpu"] / len(it["cores"])
