@@ -66,7 +66,7 @@ def _parse_cursor(text: str) -> ArtifactCursor:
 
 
 async def read_outputs(call: ApiCall) -> Response:
-    """Lists the outputs that are kept of a run, or sends one of them."""
+    """Lists the kept outputs of a run, or sends the file at `path`."""
     name = call.request.path_params["run"]
     path = call.text("path")
     offset = call.number("offset", 0, most=OFFSET_MAX)

@@ -84,7 +84,7 @@ def find_file(kept: KeptOutputs, path: str) -> KeptFile | None:
 
 
 class ArtifactCursor(NamedTuple):
-    """A position among the artifacts of an object. at: how many files of that task come before."""
+    """A position among the artifacts of an object: a task, and the number of its files before."""
 
     index: int = 0  # type: ignore[assignment]  # hides tuple.index
     at: int = 0
@@ -100,7 +100,8 @@ def page_artifacts(
     index: int | None = None,
 ) -> tuple[list[Artifact], ArtifactCursor | None]:
     """Returns up to `limit` artifacts, and where the next ones begin; None after the last. Looks at
-    TASKS_LOOKED_MAX tasks at most: a page may be empty though others follow. index: of one task."""
+    TASKS_LOOKED_MAX tasks at most: a page may be empty though others follow. index: this task
+    alone."""
     page: list[Artifact] = []
     for number, task in enumerate(reading.tasks(seen, index=index, begin=begin.index)):
         own = task.run.index

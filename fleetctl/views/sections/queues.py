@@ -150,7 +150,7 @@ def list_queued(queue: View, reading: StoreReading) -> list[View]:
 
 
 def _count_others(found: Sequence[object]) -> str:
-    """Returns the note below a table of them."""
+    """Returns the note below a table of these objects."""
     if not found:
         return "none"
     left = len(found) - ROWS_MAX
