@@ -29,6 +29,7 @@ from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import FleetctlError
 from fleetctl.common.remote import EXEC_PATH
 from fleetctl.server import (
+    artifact_streams,
     changes,
     exec_socket,
     file_streams,
@@ -393,7 +394,7 @@ ROUTES = (
         parameters=LOGS[3:7], sort="application/octet-stream",
     ),
     ApiRoute(
-        "GET", "run-outputs/{run}", file_streams.read_outputs,
+        "GET", "run-outputs/{run}", artifact_streams.read_outputs,
         "The kept outputs of a run, a JSON list a line; with `path` that one.",
         parameters=(
             QueryParameter("path", "Sends this output."),
@@ -462,6 +463,13 @@ ROUTES = (
     ApiRoute(
         "GET", "{plural}/{name}/results", reads.list_results, "Lists the results of its tasks.",
         parameters=(NAMESPACE, LIMIT, CONTINUE, PHASE),
+    ),
+    ApiRoute(
+        "GET", "{plural}/{name}/artifacts", artifact_streams.list_kept,
+        "Lists the kept outputs of its tasks; `run-outputs/{run}` sends one.",
+        parameters=(
+            NAMESPACE, LIMIT, CONTINUE, QueryParameter("index", "Those of this task.", "integer"),
+        ),
     ),
     ApiRoute(
         "GET", "{plural}/{name}/states", page_data.list_states,

@@ -1,5 +1,5 @@
-"""Files between a server and other machines: of tasks and volumes for `ls`, `cp` and `rm`, and
-those that manifests of users name.
+"""Files between a server and other machines: of volumes for `ls`, `cp` and `rm`, and those that
+manifests of users name. Kept outputs of tasks: artifact_streams.py.
 
 Answers are streams of HTTP, which a client continues by offset after a cut line: bytes go one
 way, so that a websocket would add nothing. Files for a volume are sent as sources are, by their
@@ -18,10 +18,8 @@ from typing import Any
 
 from starlette.responses import Response, StreamingResponse
 
-from fleetctl.common.errors import NotFound, Refused, UsageError
+from fleetctl.common.errors import Refused, UsageError
 from fleetctl.providers.contract.volume_files import FileCopy, VolumeFiles
-from fleetctl.providers.paths import runs_dir
-from fleetctl.providers.rundir.kept_outputs import KeptOutputs, find_outputs
 from fleetctl.providers.sources.revision import FILES_MAX as UPLOADED_FILES_MAX
 from fleetctl.providers.sources.upload_store import (
     DISK_FREE_BYTES,
@@ -52,39 +50,6 @@ LISTED_FILES_MAX = 10_000  # of one request
 DOWNLOADS = asyncio.Semaphore(DOWNLOADS_MAX)
 
 HEAD_BYTES_MAX = 256
-
-
-async def read_outputs(call: ApiCall) -> Response:
-    """Lists the outputs that are kept of a run, or sends one of them."""
-    name = call.request.path_params["run"]
-    path = call.text("path")
-    offset = call.number("offset", 0, most=OFFSET_MAX)
-
-    def find(reading: StoreReading) -> KeptOutputs | None:
-        run, uid = reading.rows.run(name), reading.rows.owner_of(name)
-        seen = None if uid is None else reading.by_uid(uid)
-        if run is None or uid is None or seen is None:
-            raise NotFound(f"there is no run `{name[:80]}`")
-        call.caller.require_kind(seen.kind, VIEWER, seen.resource.namespace)
-        return find_outputs(runs_dir(call.parts.home, run.provider, uid), run.name)
-
-    kept = await call.parts.readers.read(find)
-    files = kept.files if kept is not None else []
-    if not path:
-        return Response("".join(f"{json.dumps(it)}\n" for it in files), media_type=LINES)
-    file = next((it for it in files if it.path == path), None)
-    if kept is None or file is None:
-        raise NotFound(f"no output `{path[:200]!a}` is kept of `{name[:80]}`")
-    if not offset:
-        await record_reading(call, "cp", f"{name} {path}"[:200])
-    return StreamingResponse(_skip_bytes(kept.contents(file), offset), media_type=BYTES)
-
-
-def _skip_bytes(pieces: Iterator[bytes], offset: int) -> Iterator[bytes]:
-    for piece in pieces:
-        if offset < len(piece):
-            yield piece[offset:]
-        offset = max(0, offset - len(piece))
 
 
 async def record_reading(call: ApiCall, action: str, keys: str) -> None:

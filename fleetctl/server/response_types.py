@@ -26,6 +26,7 @@ from starlette.responses import Response
 
 from fleetctl.views.documents import EventDocument, ResultDocument, TaskDocument
 from fleetctl.views.object_graph import LinkRelation
+from fleetctl.views.run_files import ArtifactDocument
 
 Schema = dict[str, Any]
 
@@ -206,6 +207,13 @@ class TaskList(ListHead):
 class ResultList(ListHead):
     metadata: PageMetadata
     items: Sequence[ResultDocument]
+
+
+class ArtifactList(ListHead):
+    """The kept outputs of an object's tasks. `run-outputs/RUN?path=PATH` sends one."""
+
+    metadata: PageMetadata
+    items: Sequence[ArtifactDocument]
 
 
 class EventList(ListHead):

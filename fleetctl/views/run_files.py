@@ -7,10 +7,12 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from fleetctl.common.remote import REMOTE
+from fleetctl.common.text import format_timestamp
 from fleetctl.providers.paths import runs_dir
 from fleetctl.providers.rundir.kept_outputs import KeptFile, KeptOutputs, find_outputs
 from fleetctl.views.tasks import CACHED
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from fleetctl.views.objects import View
     from fleetctl.views.store_reading import StoreReading
     from fleetctl.views.tasks import Task
+
+
+TASKS_LOOKED_MAX = 2_000  # for a page: each costs the look at a file, some 20 us
 
 
 class Artifact(NamedTuple):
@@ -40,6 +45,78 @@ class TaskOutputs(NamedTuple):
 
     run: RunRow
     kept: KeptOutputs
+
+
+class ArtifactDocument(TypedDict):
+    """A kept file. run: the attempt's name; path: bytes that are no text are escapes."""
+
+    index: int
+    attempt: int
+    run: str
+    path: str
+    bytes: int
+    sha256: str
+    modified: str
+
+
+def artifact_document(one: Artifact) -> ArtifactDocument:
+    return {
+        "index": one.index,
+        "attempt": one.run.attempt,
+        "run": one.run.name,
+        "path": escape_path(one.file.path),
+        "bytes": one.file.size,
+        "sha256": one.file.sha256,
+        "modified": format_timestamp(one.file.modified_at_s),
+    }
+
+
+def escape_path(path: str) -> str:
+    """Returns a path whose bytes that are no text are shown as escapes."""
+    return path.encode("utf-8", "backslashreplace").decode()
+
+
+def find_file(kept: KeptOutputs, path: str) -> KeptFile | None:
+    """Returns the file with a path, also where its bytes that are no text are escapes."""
+    exact = (it for it in kept.files if it.path == path)
+    escaped = (it for it in kept.files if escape_path(it.path) == path)
+    return next(chain(exact, escaped), None)
+
+
+class ArtifactCursor(NamedTuple):
+    """A position among the artifacts of an object: a task, and the number of its files before."""
+
+    index: int = 0  # type: ignore[assignment]  # hides tuple.index
+    at: int = 0
+
+
+def page_artifacts(
+    state_dir: Path,
+    seen: View,
+    reading: StoreReading,
+    *,
+    begin: ArtifactCursor,
+    limit: int,
+    index: int | None = None,
+) -> tuple[list[Artifact], ArtifactCursor | None]:
+    """Returns up to `limit` artifacts, and where the next ones begin; None after the last. Looks at
+    TASKS_LOOKED_MAX tasks at most: a page may be empty though others follow. index: this task
+    alone."""
+    page: list[Artifact] = []
+    for number, task in enumerate(reading.tasks(seen, index=index, begin=begin.index)):
+        own = task.run.index
+        if number >= TASKS_LOOKED_MAX:
+            return page, ArtifactCursor(own)
+        found = find_task_outputs(state_dir, seen, task, reading)
+        if found is None:
+            continue
+        at = begin.at if own == begin.index else 0
+        room = limit - len(page)
+        files = found.kept.files[at : at + room]
+        page += [Artifact(own, found.run, it, found.kept) for it in files]
+        if at + room < len(found.kept.files):
+            return page, ArtifactCursor(own, at + room)
+    return page, None
 
 
 def list_artifacts(

@@ -283,13 +283,14 @@ class StoreReading:
         return self._reader.durations(seen.resource.uid, limit=DURATIONS_MAX)
 
     def queued(self) -> Iterator[ResourceRow]:
-        """Yields the objects that are in queues, of all namespaces."""
-        rows = self._reader.resources()
-        return (row for row in rows if '"queued"' in row.status and row.deleted_at_s is None)
+        """Yields the objects that are in queues, of all namespaces; also those being deleted, whose
+        runs hold room until they are gone."""
+        return (row for row in self._reader.resources() if '"queued"' in row.status)
 
     def waiting(self) -> Iterator[ResourceRow]:
         """Yields those that wait there."""
-        return (row for row in self.queued() if '"waitingSince"' in row.status)
+        rows = self.queued()
+        return (row for row in rows if '"waitingSince"' in row.status and row.deleted_at_s is None)
 
     def queue(self, name: str) -> View | None:
         row = self._reader.resource("Queue", name, DEFAULT_NAMESPACE)

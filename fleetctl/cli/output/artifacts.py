@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from fleetctl.cli.output.output_rows import OutputRows, write_rows
 from fleetctl.cli.output.screen import Screen
@@ -14,7 +14,7 @@ from fleetctl.common.text import byte_size, count_noun, escape_line, format_age,
 from fleetctl.providers.rundir.kept_outputs import KeptFile
 from fleetctl.views.kinds import parse_target
 from fleetctl.views.objects import View
-from fleetctl.views.run_files import Artifact, list_artifacts
+from fleetctl.views.run_files import Artifact, artifact_document, escape_path, list_artifacts
 from fleetctl.views.store_reading import StoreReading, must_find
 
 TASKS_COUNTED_MAX = 1_000  # whose packs `describe` reads
@@ -31,7 +31,7 @@ def write_artifacts(
     now_s = SystemClock().now_s()
     written = OutputRows(
         table=lambda: (HEADER, (_build_cells(it, now_s) for it in found)),
-        documents=lambda: map(_build_document, found),
+        documents=lambda: map(artifact_document, found),
         plain=lambda: (
             ("index", "attempt", "path", "bytes", "sha256", "modified"),
             (_build_plain(it) for it in found),
@@ -90,28 +90,11 @@ def _build_cells(one: Artifact, now_s: float) -> Sequence[str]:
 
 
 def _build_plain(one: Artifact) -> list[object]:
-    return [one.index, one.run.attempt, _escape_path(one.file.path), *_list_facts(one.file)]
+    return [one.index, one.run.attempt, escape_path(one.file.path), *_list_facts(one.file)]
 
 
 def _list_facts(file: KeptFile) -> tuple[object, ...]:
     return file.size, file.sha256, format_timestamp(file.modified_at_s)
-
-
-def _build_document(one: Artifact) -> Mapping[str, object]:
-    size, sha256, modified = _list_facts(one.file)
-    return {
-        "index": one.index,
-        "attempt": one.run.attempt,
-        "path": _escape_path(one.file.path),
-        "bytes": size,
-        "sha256": sha256,
-        "modified": modified,
-    }
-
-
-def _escape_path(path: str) -> str:
-    """Returns a path whose bytes that are no text are shown as escapes."""
-    return path.encode("utf-8", "backslashreplace").decode()
 
 
 def get_artifacts(

@@ -37,6 +37,7 @@ from fleetctl.providers.sources.tree_copy import (
     walk_tree,
 )
 from fleetctl.providers.sources.upload_store import UploadedTree
+from fleetctl.views.run_files import escape_path
 
 TRIES_MAX = 5  # without a further byte
 
@@ -76,7 +77,7 @@ class RemoteOutputs(KeptOutputs):
         return cls(client, path, files) if files else None
 
     def contents(self, file: KeptFile) -> Iterator[bytes]:
-        return read_whole(self._client, self._path, file.size, path=file.path)
+        return read_whole(self._client, self._path, file.size, path=escape_path(file.path))
 
 
 class RemoteVolumeFiles:

@@ -264,8 +264,8 @@ def describe_task_excess(
 
 
 class UsageRate:
-    """The tries of one endpoint that ended in the last minute, in sums of a second each: any number
-    of calls takes the same room."""
+    """The tries at an endpoint that ended in the last minute, as sums by second: any number of
+    calls takes the same room."""
 
     def __init__(self) -> None:
         self._seconds: deque[tuple[int, int, int, float]] = deque(maxlen=int(WINDOW_S) + 1)

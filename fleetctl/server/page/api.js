@@ -28,6 +28,10 @@ export function setToken(text) {
   }
 }
 
+export function hasToken() {
+  return sessionStorage.getItem(TOKEN) !== null;
+}
+
 function headers(more = {}) {
   const token = sessionStorage.getItem(TOKEN);
   return token ? { ...more, authorization: `Bearer ${token}` } : more;
@@ -72,6 +76,11 @@ export async function get(path, query, signal) {
 export async function getText(path, query, signal) {
   const response = await send(address(path, query), { headers: headers(), signal });
   return { text: await response.text(), headers: response.headers };
+}
+
+export async function getBlob(path, query, signal) {
+  const response = await send(address(path, query), { headers: headers(), signal });
+  return response.blob();
 }
 
 export async function post(path, body) {

@@ -45,6 +45,13 @@ export function usd(amount) {
   return `$${amount.toFixed(amount !== 0 && Math.abs(amount) < 1 ? 4 : 2)}`;
 }
 
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
+export function bytes(count) {
+  const power = count < 1024 ? 0 : Math.min(UNITS.length - 1, Math.floor(Math.log2(count) / 10));
+  return `${(count / 1024 ** power).toFixed(power ? 1 : 0)} ${UNITS[power]}`;
+}
+
 // The address of an object's page.
 export function pageOf(plural, metadata) {
   const parts = [plural, metadata.namespace || "-", metadata.name];

@@ -1,8 +1,9 @@
-// An object: why it is as it is, and its tasks, logs, results, plots, details, events and manifest,
-// each with an address of its own.
+// An object: why it is as it is, and its tasks, logs, results, artifacts, plots, details, events and
+// manifest, each with an address of its own.
 
 import { plain } from "./ansi.js";
 import { get } from "./api.js";
+import { showArtifacts } from "./artifacts.js";
 import { showDetails } from "./details.js";
 import { make, replace, table } from "./dom.js";
 import { eventRows } from "./events.js";
@@ -15,7 +16,7 @@ import { refresher } from "./refreshing.js";
 import { showTasks } from "./tasks.js";
 import { verbBar } from "./verbs.js";
 
-const OF_WORK = ["tasks", "logs", "results", "plots"];
+const OF_WORK = ["tasks", "logs", "results", "artifacts", "plots"];
 const OF_OTHERS = ["details"];
 const OF_ALL = ["events", "manifest"];
 const RESULTS = 200;
@@ -88,6 +89,7 @@ function headOf({ kind, metadata, status, why, fix }) {
 }
 
 const TABS = {
+  artifacts: showArtifacts,
   details: showDetails,
   tasks: showTasks,
   logs: showLogs,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SHOWN_MAX = 10
 NONE = "-"
-ADMITTED_COLUMNS = ("OBJECT", "PRIORITY", "RUNS", "EACH ASKS", "SINCE", "WHERE")
+ADMITTED_COLUMNS = ("OBJECT", "STATUS", "PRIORITY", "RUNS", "EACH ASKS", "SINCE", "WHERE")
 WAITING_COLUMNS = (
     *("#", "OBJECT", "PRIORITY", "RUNS LEFT", "EACH ASKS", "IN ALL", "SINCE"),
     *("STARTS IN", "WHY"),
@@ -125,16 +125,19 @@ def queue_tables(
 ) -> Iterator[DetailTable]:
     """Yields the objects with runs in the queue, and those that wait, in the order of their
     starts."""
-    queued = list_queued(seen, reading)
-    admitted = sorted((it for it in queued if it.active), key=_rank_admitted)
-    rows = tuple(_build_admitted_row(it) for it in admitted[:ROWS_MAX])
-    yield DetailTable("Admitted", ADMITTED_COLUMNS, rows, _count_others(admitted))
     # Imported here: lists, which have some tens of milliseconds, do without.
     from fleetctl.controllers.queues.queue_position import parse_rules
 
     waiters = list_waiters(seen, reading)
     rules = parse_rules(seen.resource.name, seen.spec())
-    views = {it.resource.uid: it for it in queued}
+    views = {it.resource.uid: it for it in list_queued(seen, reading)}
+    admitted = sorted((it for it in views.values() if it.active), key=_rank_admitted)
+    known = {it.uid: _format_ask(it, rules, 1) for it in waiters.order}
+    rows = tuple(
+        _build_admitted_row(it, known.get(it.resource.uid, it.text("gpu")))
+        for it in admitted[:ROWS_MAX]
+    )
+    yield DetailTable("Admitted", ADMITTED_COLUMNS, rows, _count_others(admitted))
     rows = tuple(_build_waiter_rows(waiters, rules, views))
     yield DetailTable("Waiting", WAITING_COLUMNS, rows, _count_others(waiters.order))
 
@@ -147,7 +150,7 @@ def list_queued(queue: View, reading: StoreReading) -> list[View]:
 
 
 def _count_others(found: Sequence[object]) -> str:
-    """Returns the note below a table."""
+    """Returns the note below a table of these objects."""
     if not found:
         return "none"
     left = len(found) - ROWS_MAX
@@ -164,14 +167,16 @@ def _read_priority(seen: View) -> float:
     return found if isinstance(found, (int, float)) else 0
 
 
-def _build_admitted_row(seen: View) -> DetailRow:
+def _build_admitted_row(seen: View, asks: str) -> DetailRow:
+    """asks: of each of its runs, as far as its status has that."""
     places = ", ".join(f"{name} {count}" for name, count in seen.map("where").items())
     return _build_row(
         seen,
         (
+            DetailCell(escape_line(seen.phase)),
             DetailCell(f"{_read_priority(seen):g}"),
             DetailCell(str(seen.active)),
-            DetailCell(escape_line(seen.text("gpu")) or NONE),
+            DetailCell(escape_line(asks) or NONE),
             DetailCell(NONE, at_s=seen.time_s("startTime")),
             DetailCell(escape_line(places) or NONE),
         ),
@@ -218,7 +223,7 @@ def _build_waiter_rows(
 
 
 def _format_ask(waiter: QueuedObject, rules: QueueRules, runs: int) -> str:
-    """Returns `8 gpu/A100, 3.2 usdPerHour`: the amount of each quota that so many runs take, at the
+    """Returns `gpu/A100 8, usdPerHour 3.2`: the amount of each quota that so many runs take, at the
     provider that it would like best."""
     if not waiter.asks or waiter.asks[0].takes is None:
         return NONE
@@ -228,7 +233,7 @@ def _format_ask(waiter: QueuedObject, rules: QueueRules, runs: int) -> str:
         amount = quota.amount(waiter.asks[0].takes, ask.provider, ask.usd_per_s)
         if amount != 0:
             figure = _format_figure(None if amount is None else amount * runs)
-            parts.append(f"{figure} {quota.name}")
+            parts.append(f"{quota.name} {figure}")
     return escape_line(", ".join(parts)) or NONE
 
 

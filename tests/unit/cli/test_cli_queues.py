@@ -104,11 +104,11 @@ def test_a_queue_tells_who_waits_in_which_order(home: Path) -> None:
     assert "gpu/A100:    16 of 12, 4 of it borrowed\n" in told
     admitted, waiting = told.split("Admitted:\n")[1].split("Waiting:\n")
     assert [re.split(r"  +", line.strip()) for line in admitted.splitlines()] == [
-        ["OBJECT", "PRIORITY", "RUNS", "EACH ASKS", "SINCE", "WHERE"],
-        ["batchjob/runs", "5", "2", "A100:8", "60m", "local 2"],
+        ["OBJECT", "STATUS", "PRIORITY", "RUNS", "EACH ASKS", "SINCE", "WHERE"],
+        ["batchjob/runs", "Running", "5", "2", "A100:8", "60m", "local 2"],
     ]
     full = "QueueFull: queue/gpu: 16 of 16 gpu/A100 are in use, and the next run takes 8"
-    asks = ["4", "8 gpu/A100", "32 gpu/A100"]
+    asks = ["4", "gpu/A100 8", "gpu/A100 32"]
     assert [re.split(r"  +", line.strip()) for line in waiting.splitlines()] == [
         [
             "#",

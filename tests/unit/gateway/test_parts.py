@@ -22,6 +22,7 @@ from fleetctl.gateway.rules.usage import (
     EndpointLimits,
     MinuteUsage,
     TokenCount,
+    UsageRate,
     calls_of,
     count_lost,
     count_used,
@@ -278,3 +279,12 @@ def test_answers_past_their_time_go_and_of_too_many_those_that_end_soonest(
     for number in range(2 * PUTS_PER_CLEAN, 3 * PUTS_PER_CLEAN):
         cache.put(f"{number:04}", "text", b"x" * 10, now_s + 1_000.0 + number)
     assert cache.get(f"{3 * PUTS_PER_CLEAN - 1:04}", now_s) is not None
+
+
+def test_a_rate_is_of_the_last_minute_and_takes_the_same_room_for_any_number_of_calls() -> None:
+    rate = UsageRate()
+    for at in range(10_000):
+        rate.add(at / 100, tokens=3, usd=0.5)
+    assert rate.read(100.0) == {"requests": 5_900, "tokens": 17_700, "usd": 2950.0}
+    assert len(rate._seconds) <= 61
+    assert rate.read(159.0) == {"requests": 0, "tokens": 0, "usd": 0.0}
