@@ -1,5 +1,5 @@
-"""The graph of objects for the page: links of all sorts, the part of it that is drawn, and the
-position of each object. Pure; the server calls it, and the page draws.
+"""The graph of objects for the page: links of all sorts, the drawn part, and the position of each
+object. Pure; the server calls it, and the page draws.
 
 An object stands to the right of all that comes before it. Each connected part has a band of its
 own; within it a column is one layer by longest path, or a piece of a layer too tall to be read. An
@@ -27,9 +27,9 @@ from fleetctl.views.graph import (
 )
 from fleetctl.views.kinds import kind_named
 
-COLUMN_ROWS_MAX = 20  # of one column: about what a screen shows at once
+COLUMN_ROWS_MAX = 20  # about what a screen shows at once
 GRID_COLUMNS = 4  # of objects without a link that counts: the width of a screen
-HUB_LINKS_MAX = 12  # more lines out of one object hide all others
+HUB_LINKS_MAX = 12  # more lines from a single object hide all others
 SWEEPS = 3  # orderings of the layers by their neighbours; more changed little in drawings of 200
 
 
@@ -196,7 +196,7 @@ def _place_part(
     found: dict[str, NodePosition], part: Sequence[str], links: Sequence[ObjectLink], top: int
 ) -> int:
     """Adds the positions of a connected part; returns the row below it. Rows are whole everywhere,
-    so that lines have a lane between any two of them."""
+    so that lines have a lane between any two."""
     inside = set(part)
     layers = _order_layers(part, [it for it in links if it.tail in inside and it.head in inside])
     heights = [-(-len(it) // -(-len(it) // COLUMN_ROWS_MAX)) for it in layers]
