@@ -208,6 +208,9 @@ class Status(TypedDict, total=False):
     appliedAt: Annotated[Number | None, "of a Source: when that was"]
     attemptedRevision: Annotated[str, "of a Source: the commit that was tried last"]
     attemptedAt: Annotated[Number | None, "of a Source: when that was"]
+    revisions: Annotated[
+        Sequence[Block], "of a Source: revision, author, subject of these commits, where known"
+    ]
     lastError: Annotated[str, "of a Source: why the commit was not applied, with file and line"]
     failingSince: Annotated[Number | None, "of a Source: when that began; null: it does not fail"]
     objects: Annotated[int, "of a Source: how many it keeps"]

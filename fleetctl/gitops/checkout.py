@@ -28,6 +28,7 @@ _COUNT = "fetches"
 _HOW = fence.CHECKOUT_MARK
 
 IMPORT_S = 30.0
+ABOUT_CHARS_MAX = 200  # of a name and of a subject; both are other people's texts
 
 
 @contextmanager
@@ -130,6 +131,14 @@ async def _fetch_commit(
         await do("submodule", "sync", "--quiet", "--recursive")
         update = ("submodule", "update", "--quiet", "--init", "--recursive", "--force")
         await do(*update, "--depth=1", by=git.of_submodules(smudging, repository.url))
+
+
+async def describe_commit(repository: SourceRepository, tree: Path) -> tuple[str, str]:
+    """Returns (author's name, subject) of the commit that is checked out, each cut to
+    ABOUT_CHARS_MAX. Raises Refused and Unavailable."""
+    out = await git.run(["log", "-1", "--format=%an%x00%s"], repository, cwd=tree)
+    author, _, subject = out.strip("\n").partition("\0")
+    return author[:ABOUT_CHARS_MAX], subject[:ABOUT_CHARS_MAX]
 
 
 def _read_origin(tree: Path) -> str:

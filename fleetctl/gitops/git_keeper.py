@@ -92,6 +92,8 @@ class GitKeeper:
                 spec,
                 commit,
             )
+            author, subject = await checkout.describe_commit(spec.git, tree)
+        found = replace(found, author=author, subject=subject)
         doubt = self._doubts.get(source.uid, "")
         if doubt:
             return replace(found, warnings=(doubt, *found.warnings))

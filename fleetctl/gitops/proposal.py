@@ -25,7 +25,7 @@ from fleetctl.manifest.problems import ManifestProblem
 from fleetctl.specs.kinds.source import FINISH_RUNNING, SourceSpec
 from fleetctl.stores.base import ReadableStore
 from fleetctl.tracking.annotations import APPLYSET
-from fleetctl.tracking.by_hand import digest_of, set_name
+from fleetctl.tracking.by_hand import digest_fields, digest_of, set_name
 from fleetctl.tracking.kept_by import KEPT_BY, KeptBy, read_owner
 
 _ERRORS: Mapping[str, type[FleetctlError]] = {
@@ -75,7 +75,7 @@ class ProposedObject:
 class CommitProposal:
     """One proposal. objects: how many manifests there are, with volumes that are named and not
     declared. left: objects without a manifest that stay. policies: by which it was judged; see
-    `standing`.
+    `standing`. author, subject: of the commit; empty where git did not say.
     """
 
     claim: SourceClaim
@@ -84,6 +84,8 @@ class CommitProposal:
     left: int = 0
     warnings: tuple[str, ...] = ()
     policies: str = ""
+    author: str = ""
+    subject: str = ""
 
     @property
     def commit(self) -> str:
@@ -267,9 +269,9 @@ def _build_item(
     if same and known is not None and known.source == claim.key:
         if (known.digest, known.file) == (digest, file) and after == change.before:
             return None
-        note = known._replace(digest=digest, file=file)
+        note = known._replace(digest=digest, file=file, fields=digest_fields(after))
     else:
-        note = KeptBy(claim.key, file, claim.commit, digest)
+        note = KeptBy(claim.key, file, claim.commit, digest, digest_fields(after))
     after = replace(after, annotations={**after.annotations, KEPT_BY: note.text()})
     if same:
         return ProposedObject(change.outcome, change.before, after, noted=True)

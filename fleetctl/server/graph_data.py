@@ -62,19 +62,34 @@ async def show_graph(call: ApiCall) -> ObjectGraph:
     of = call.text("of")
 
     def read(reading: StoreReading) -> ObjectGraph:
-        fleet = _read_links(reading, call.caller)
-        linked = {key for link in fleet.links for key in (link.tail, link.head)}
-        chosen = [_find_key(call, of, reading)] if of else _choose_keys(call, reading)
-        alone = 0
-        if not of:
-            seen = chosen if chosen is not None else _visible_keys(fleet, call.caller)
-            alone = sum(key not in linked for key in seen)
-            chosen = chosen and [key for key in chosen if key in linked]
-        rank = _rank_newest(fleet)
-        part = choose_part(fleet.links, chosen, rank, limit)
-        return _build_reply(part, fleet, alone)
+        if of:
+            chosen: list[str] | None = [_find_key(call, of, reading)]
+        else:
+            chosen = _choose_keys(call, reading)
+        return build_graph_reply(reading, call.caller, chosen, limit, whole=bool(of))
 
     return await call.parts.readers.read(read)
+
+
+def build_graph_reply(
+    reading: StoreReading,
+    caller: Caller,
+    chosen: list[str] | None,
+    limit: int,
+    *,
+    whole: bool = False,
+) -> ObjectGraph:
+    """Returns the graph of the chosen objects, None: of all. whole: also a chosen one without any
+    link is drawn."""
+    fleet = _read_links(reading, caller)
+    linked = {key for link in fleet.links for key in (link.tail, link.head)}
+    alone = 0
+    if not whole:
+        seen = chosen if chosen is not None else _visible_keys(fleet, caller)
+        alone = sum(key not in linked for key in seen)
+        chosen = chosen and [key for key in chosen if key in linked]
+    part = choose_part(fleet.links, chosen, _rank_newest(fleet), limit)
+    return _build_reply(part, fleet, alone)
 
 
 def _find_key(call: ApiCall, text: str, reading: StoreReading) -> str:

@@ -29,6 +29,9 @@ _APPLYSET_PATH = ("labels", APPLYSET)
 
 # The prefix of Sources' apply sets; a user's own cannot have it.
 SET_PREFIX = "source."
+# A digest tells the values of a single field apart, and takes little room on each object.
+FIELD_DIGEST_CHARS = 6
+FIELDS_DIGESTED_MAX = 200
 SET_CHARS_MAX = 63  # of a label's value
 DIGEST_CHARS = 16
 
@@ -175,3 +178,36 @@ def digest_of(resource: Resource) -> str:
 
 def has_drifted(resource: Resource, note: KeptBy) -> bool:
     return digest_of(resource) != note.digest
+
+
+def digest_fields(resource: Resource) -> dict[str, str]:
+    """Returns a digest of each field in the manifest by its path; empty for an object with more
+    than FIELDS_DIGESTED_MAX."""
+    found = {format_paths([path]): value for path, value in _list_filed(resource)}
+    if len(found) > FIELDS_DIGESTED_MAX:
+        return {}
+    return {path: _digest_value(value) for path, value in found.items()}
+
+
+def list_drift(resource: Resource, note: KeptBy) -> list[tuple[str, object]]:
+    """Returns (path, value now) of each field that differs from the manifest; None for one that is
+    gone. Empty where the note has no fields."""
+    if not note.fields:
+        return []
+    now = {format_paths([path]): value for path, value in _list_filed(resource)}
+    changed = [
+        (path, value)
+        for path, value in now.items()
+        if note.fields.get(path) != _digest_value(value)
+    ]
+    return [*changed, *((path, None) for path in note.fields if path not in now)]
+
+
+def _list_filed(resource: Resource) -> Iterator[tuple[FieldPath, object]]:
+    document = as_filed(resource)
+    for path in _walk_leaves(document):
+        yield path, value_at(document, path)
+
+
+def _digest_value(value: object) -> str:
+    return sha256(canonical_json(value).encode()).hexdigest()[:FIELD_DIGEST_CHARS]

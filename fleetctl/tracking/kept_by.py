@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from fleetctl.specs.values.hashing import canonical_json
@@ -19,18 +20,26 @@ COMMIT_CHARS = 7
 HELD = "NeedsConsent"
 
 
+NO_FIELDS: Mapping[str, str] = MappingProxyType({})
+
+
 class KeptBy(NamedTuple):
     """The owner. source: its key. file: inside the repository, with the line. revision: the commit
-    that changed the object last. digest: of the object as that commit made it.
+    that changed the object last. digest: of the object as that commit made it. fields: a digest of
+    each field by its path; empty in notes of earlier versions, and of objects with very many.
     """
 
     source: str
     file: str
     revision: str
     digest: str
+    fields: Mapping[str, str] = NO_FIELDS
 
     def text(self) -> str:
-        return canonical_json(self._asdict())
+        found = self._asdict()
+        if not self.fields:
+            del found["fields"]
+        return canonical_json(found)
 
 
 def read_owner(annotations: Mapping[str, str]) -> KeptBy | None:
@@ -39,7 +48,8 @@ def read_owner(annotations: Mapping[str, str]) -> KeptBy | None:
     if not text:
         return None
     found = json.loads(text)
-    return KeptBy(found["source"], found["file"], found["revision"], found["digest"])
+    fields = found.get("fields", NO_FIELDS)
+    return KeptBy(found["source"], found["file"], found["revision"], found["digest"], fields)
 
 
 def name_left_owner(key: str) -> str:

@@ -1,4 +1,4 @@
-"""The graph of objects for the page: all links, the part that is drawn, and the position of each
+"""The graph of objects for the page: links of all sorts, the drawn part, and the position of each
 object. Pure; the server calls it, and the page draws.
 
 An object stands to the right of all that comes before it. Each connected part has a band of its
@@ -27,9 +27,9 @@ from fleetctl.views.graph import (
 )
 from fleetctl.views.kinds import kind_named
 
-COLUMN_ROWS_MAX = 20  # about as many as a screen shows at once
+COLUMN_ROWS_MAX = 20  # about what a screen shows at once
 GRID_COLUMNS = 4  # of objects without a link that counts: the width of a screen
-HUB_LINKS_MAX = 12  # more lines at an object hide all others
+HUB_LINKS_MAX = 12  # more lines from a single object hide all others
 SWEEPS = 3  # orderings of the layers by their neighbours; more changed little in drawings of 200
 
 
@@ -85,7 +85,7 @@ def hide_ends(
     """Yields the links of visible objects. An end that is not visible becomes one without a name:
     one for each visible end, relation and side, so that the number of such objects is hidden, too.
 
-    hidden: how the keys of those begin; no key of an object begins so.
+    hidden: the beginning of the keys of those; no key of an object begins so.
     """
     found: dict[ObjectLink, None] = {}
     for link in links:

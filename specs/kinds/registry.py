@@ -280,6 +280,7 @@ KINDS: dict[str, Kind] = {
             DescribeField("Max prune", "maxPrune"),
         ),
         lines="fleetctl.views.sections.makers:source_lines",
+        tables="fleetctl.gitops.source_section:source_tables",
     ),
     "Volume": Kind(
         "Volume",

@@ -243,6 +243,46 @@ def test_verbs_over_the_command_line_write_the_custom_resource(
     assert {("set", 0), ("suspend", 0), ("resume", 0), ("delete", 0)} <= acts
 
 
+def test_scaling_writes_the_resource_and_as_many_tasks_run(
+    people: People, operator: Operator, ana: httpx.Client, cli: Cli
+) -> None:
+    made = ana.post("apply", json={"manifest": job("sized", LONG, tasks=4, parallelism=1)})
+    assert made.status_code == 200, made.text
+    spec = lambda: (people.get("BatchJob", "sized") or {})["spec"]  # noqa: E731 - read again
+
+    def runs(count: int) -> bool:
+        items = ana.get("batchjobs/sized/tasks").json()["items"]
+        live = [it for it in items if it["status"]["phase"] == "Running"]
+        return len(live) == count
+
+    until(lambda: runs(1), "its first task")
+    done = ana.post("scale", json={"key": "batchjob/sized", "parallelism": 3})
+    assert done.status_code == 200, done.text
+    assert done.json()["results"][0]["outcome"] == "configured"
+    assert spec()["parallelism"] == 3
+    until(lambda: runs(3), "three tasks at once")
+    again = ana.post("scale", json={"key": "batchjob/sized", "parallelism": 3}).json()
+    assert again["results"][0]["outcome"] == "unchanged"
+
+    for wrong in (-1, "2", True):
+        body = {"key": "batchjob/sized", "parallelism": wrong}
+        refused = ana.post("scale", json=body)
+        assert (refused.status_code, refused.json()["code"]) == (400, 2), refused.text
+    absent = ana.post("scale", json={"key": "batchjob/absent", "parallelism": 2})
+    assert (absent.status_code, absent.json()["code"]) == (404, 4)
+    assert spec()["parallelism"] == 3
+
+    scaled = cli("scale", "job/sized", "--parallelism", "4")
+    assert scaled.returncode == 0, scaled.stderr
+    assert spec()["parallelism"] == 4
+    until(lambda: runs(4), "four tasks at once")
+    acts = [it for it in audit_of(operator) if "batchjob/sized" in it["object"]]
+    assert ("ana", "set", 0) in {(it["user"], it["action"], it["code"]) for it in acts}
+    deleted = ana.post("delete", json={"keys": ["batchjob/sized"], "yes": True})
+    assert deleted.json()["results"][0]["outcome"] == "deleted", deleted.text
+    people.gone("BatchJob", "sized")
+
+
 def test_a_viewer_writes_nothing_and_an_editor_nothing_of_the_whole_cluster(
     people: People, operator: Operator, server: str, ana: httpx.Client
 ) -> None:

@@ -87,6 +87,7 @@ def status_of(
         "objects": kept.objects if kept is not None else objects_of(before),
         "changed": kept.changed if kept is not None else _read_map(before, "changed"),
         "unpruned": kept.left if kept is not None else _read_count(before, "unpruned"),
+        "revisions": _list_revisions(before, memory, desk),
     }
     status["conditions"] = [_build_condition(status, before, now_s)]
     return status | _build_times(status, before, now_s)
@@ -177,6 +178,21 @@ def _build_times(
     }
 
 
+def _list_revisions(
+    before: Mapping[str, object],
+    memory: SourceMemory,
+    desk: SourceWork,
+) -> list[dict[str, str]]:
+    """Returns the known facts on the applied commit and on the one that was tried last."""
+    rows = before.get("revisions")
+    known = {it["revision"]: it for it in (rows if isinstance(rows, list) else ())}
+    if (read := desk.reading) is not None and (read.author or read.subject):
+        row = {"revision": read.commit, "author": read.author, "subject": read.subject}
+        known[read.commit] = row
+    wanted = dict.fromkeys((memory.applied, memory.attempted))
+    return [known[it] for it in wanted if it in known]
+
+
 def _build_condition(
     status: Status,
     before: Mapping[str, object],
@@ -227,6 +243,16 @@ class SourceReading(Protocol):
 
     @property
     def commit(self) -> str: ...
+
+    @property
+    def author(self) -> str:
+        """Returns the name of the commit's author; empty for an unknown one."""
+        ...
+
+    @property
+    def subject(self) -> str:
+        """Returns the first line of the commit's message."""
+        ...
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -221,7 +221,8 @@ function tableOf(objects, links) {
     const one = objects[at];
     return make("li", {}, nameOf(one), text && ` (${text})`);
   };
-  const list = (found) => make("td", {}, found.length ? make("ul", { class: "plain" }, found) : "-");
+  const list = (found, left = 0) =>
+    make("td", {}, found.length ? make("ul", { class: "plain" }, found, left > 0 && make("li", {}, `and ${left} more`)) : "-");
   const rows = objects.map((one, at) => {
     const before = links.filter((link) => link.head === at);
     const after = links.filter((link) => link.tail === at);
@@ -236,10 +237,7 @@ function tableOf(objects, links) {
         make("td", {}, one.done || "-"),
         make("td", { class: "wide" }, plain(one.why)),
         list(before.map((link) => named(link.tail, word(link)))),
-        list([
-          ...after.slice(0, LISTED).map((link) => named(link.head, "")),
-          after.length > LISTED && make("li", {}, `and ${after.length - LISTED} more`),
-        ]),
+        list(after.slice(0, LISTED).map((link) => named(link.head, "")), after.length - LISTED),
       )
     );
   });

@@ -1,6 +1,7 @@
 // Reads a view again when something changed. Changes come in crowds, and one look serves all of them. A
 // look that failed is taken again, for the change that it missed comes only once; the mark in the head
-// shows a lost connection meanwhile.
+// shows a lost connection meanwhile. A view that takes long to read is read less often, so that an open
+// page keeps no server busy.
 
 import { mayPass } from "./api.js";
 
@@ -8,10 +9,13 @@ export const AGAIN_MS = 2000; // after a failed look
 
 const SOON_MS = 20; // a change after a pause is shown almost at once
 const LATER_MS = 300;
+const LATER_MS_MAX = 10_000;
+const REST = 5; // times as long as the last look took
 
 export function refresher(refresh, signal) {
   let timer = null;
   let last = 0;
+  let rest = LATER_MS;
 
   function schedule(afterMs) {
     timer ??= setTimeout(look, afterMs);
@@ -19,7 +23,8 @@ export function refresher(refresh, signal) {
 
   async function look() {
     timer = null;
-    last = Date.now();
+    const begun = Date.now();
+    last = begun;
     if (signal.aborted) {
       return;
     }
@@ -30,9 +35,10 @@ export function refresher(refresh, signal) {
         schedule(AGAIN_MS);
       }
     }
+    rest = Math.min(Math.max(LATER_MS, REST * (Date.now() - begun)), LATER_MS_MAX);
   }
 
-  return () => schedule(Math.max(SOON_MS, last + LATER_MS - Date.now()));
+  return () => schedule(Math.max(SOON_MS, last + rest - Date.now()));
 }
 
 // Runs what a person asked for; a failure is reported, unless the person has left the view meanwhile.

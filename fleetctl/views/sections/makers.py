@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 COMMIT_CHARS = 7
-DRIFT_SHOWN_MAX = 5
 
 RUNS_SHOWN_MAX = 5
 
@@ -65,7 +64,7 @@ def source_lines(
         ("Attempted", seen.text("attemptedRevision"), seen.time_s("attemptedAt")),
     ):
         if revision and at_s is not None:
-            yield label, f"{revision} {format_timestamp(at_s)}"
+            yield label, f"{revision} {format_timestamp(at_s)}{_describe_commit(seen, revision)}"
     changed = as_mapping(seen.status.get("changed"))
     counts = ", ".join(f"{count} {word}" for word, count in changed.items() if count)
     if changed:
@@ -73,10 +72,17 @@ def source_lines(
     yield "Objects", str(seen.count("objects"))
     if left := seen.count("unpruned"):
         yield "Not pruned", f"{count_noun(left, 'object')} without a manifest; `prune` is false"
-    if found := _list_drift(seen):
-        yield "By hand", and_more([escape_line(it) for it in found], most=DRIFT_SHOWN_MAX)
     if since_s := seen.time_s("failingSince"):
         yield "Fails since", format_timestamp(since_s)
+
+
+def _describe_commit(seen: View, revision: str) -> str:
+    """Returns ` by Ana: Train longer`; empty for a commit of which neither is known."""
+    rows = seen.status.get("revisions")
+    for row in map(as_mapping, rows) if isinstance(rows, list) else ():
+        if row.get("revision") == revision:
+            return f" by {row.get('author')}: {row.get('subject')}"
+    return ""
 
 
 def _list_drift(seen: View) -> list[str]:
