@@ -43,6 +43,7 @@ from fleetctl.server.callers import (
 from fleetctl.server.guard import BODY_BYTES_MAX, RequestGuard, error_document
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.stores.access import EVERYWHERE, AccessStore
+from fleetctl.stores.waits import WaitStore
 
 if TYPE_CHECKING:
     from fleetctl.server.oidc import OidcConfig
@@ -99,7 +100,9 @@ class McpEndpoint:
     async def open(self, home: Path) -> AsyncIterator[None]:
         """Makes the tools, and keeps them until the server ends."""
         async with open_api(home) as api:
-            server = AgentServer(api, self._limits, find_request_caller).make_server()
+            server = AgentServer(
+                api, self._limits, find_request_caller, WaitStore(home)
+            ).make_server()
             self._sessions = StreamableHTTPSessionManager(
                 server,
                 max_request_body_size=BODY_BYTES_MAX,

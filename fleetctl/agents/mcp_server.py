@@ -33,6 +33,7 @@ from fleetctl.agents.agent_limits import (
     manifest_again,
     refuse_kinds,
 )
+from fleetctl.agents.mcp_waits import CreatedTask, WaitTasks
 from fleetctl.agents.tools import (
     AgentApi,
     ApiReply,
@@ -48,7 +49,9 @@ from fleetctl.common.version import VERSION
 from fleetctl.server.callers import EDITOR, VIEWER, Caller
 from fleetctl.server.guard import error_document
 from fleetctl.server.route_table import API
+from fleetctl.server.waits import TIMED_OUT
 from fleetctl.specs.values.namespaces import split_key
+from fleetctl.stores.waits import WaitStore
 from fleetctl.views.kinds import kind_of
 
 NAME = "fleetctl"
@@ -57,11 +60,13 @@ CONSENT = "consent"
 CONSENT_S = 600.0  # for a person to answer
 QUESTIONS_MAX = 1000  # a client may leave its questions open
 KEY_BYTES = 32
+WAIT = "wait"
 SPENDS = ("resume", "retry")
 INSTRUCTIONS = """\
 fleetctl runs AI batch work from manifests: BatchJob, Sweep, TrainingRun and others. Write a
 manifest, call `plan` with its text, read its findings and cost, then `apply`. `get` lists a kind,
 `describe` shows one object and says why it does not move, `logs` and `results` show its tasks.
+`wait` returns when objects have ended, and never ends them: use it instead of polling.
 A refusal has `errors` and a `hint`; do what the hint says. Work or data that would be lost needs
 the consent of a person, which no argument of a tool gives."""
 
@@ -84,7 +89,7 @@ async def _serve_tools(home: Path, limits: AgentLimits) -> None:
         return replace(us, agent=agent)
 
     async with open_api(home) as api, stdio_server() as (incoming, outgoing):
-        server = AgentServer(api, limits, find_us).make_server()
+        server = AgentServer(api, limits, find_us, WaitStore(home)).make_server()
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 
@@ -107,13 +112,20 @@ class AgentServer:
     find_caller: returns the user of a request, with a role and one namespace.
     """
 
-    def __init__(self, api: AgentApi, limits: AgentLimits, find_caller: FindCaller) -> None:
+    def __init__(
+        self,
+        api: AgentApi,
+        limits: AgentLimits,
+        find_caller: FindCaller,
+        waits: WaitStore,
+    ) -> None:
         self._api = api
         self._limits = limits
         self._find_caller = find_caller
         self._accounts: dict[str, AgentAccount] = {}
         self._questions: OrderedDict[str, None] = OrderedDict()
         self._tools = build_tools(api.document)
+        self._waits = WaitTasks(api, waits, find_caller, show_reply)
 
     def make_server(self) -> Server[Any]:
         server: Server[Any] = Server(
@@ -121,8 +133,10 @@ class AgentServer:
             version=VERSION,
             instructions=INSTRUCTIONS,
             on_list_tools=self._list_tools,
-            on_call_tool=self._call_tool,
         )
+        # Here a tool may also return a task, which the parameter `on_call_tool` has no type for.
+        server.add_request_handler("tools/call", types.CallToolRequestParams, self._call_tool)
+        self._waits.add_to(server)
         security = RequestStateSecurity(
             keys=[secrets.token_bytes(KEY_BYTES)],
             ttl=CONSENT_S,
@@ -141,13 +155,15 @@ class AgentServer:
         self,
         context: ToolContext,
         params: types.CallToolRequestParams,
-    ) -> types.CallToolResult | types.InputRequiredResult:
+    ) -> types.CallToolResult | types.InputRequiredResult | CreatedTask:
         arguments = params.arguments or {}
         try:
             api = self._api.bind(self._find_caller(context))
             tool = self._find_tool(params.name, api.caller)
             tool.check_arguments(arguments)
             request = tool.build_request(arguments)
+            if tool.name == WAIT:
+                return await self._waits.call(context, api, request)
             if tool.reads:
                 return show_reply(await api.send(request))
             reply = await self._change(api, tool, request)
@@ -272,7 +288,8 @@ def show_reply(reply: ApiReply) -> types.CallToolResult:
     return types.CallToolResult(
         content=[types.TextContent(text=text)],
         structured_content=dict(reply.body),
-        is_error=reply.code != 0,
+        # A wait whose time is over has not failed: a model that reads so tries to fix the work.
+        is_error=reply.code not in (0, TIMED_OUT),
     )
 
 

@@ -29,10 +29,10 @@ from fleetctl.server.app import make_app
 from fleetctl.server.callers import VIEWER, Caller, CallerCheck, ListenAddress, PeerUser
 
 # `yes`, `override`, `takeOver` and `allowMissing` are consent, which is a person's; `env` would put
-# values of secrets into a model's text; the namespace is the server's own. The rest is of streams
-# and pages.
+# values of secrets into a model's text; the namespace is the server's own; `uids` are of a wait
+# that began before. The rest is of streams and pages.
 LEFT_OUT = frozenset(
-    ("namespace", "yes", "override", "takeOver", "allowMissing", "env", "documents")
+    ("namespace", "yes", "override", "takeOver", "allowMissing", "env", "documents", "uids")
 )
 STREAMS = frozenset(("watch", "since", "follow", "wide", "name"))
 TEXT_BYTES = 64 * 1024  # of a log, where the call gives no limit: what a model reads at once
@@ -61,6 +61,7 @@ AGENT_TOOLS = (
     AgentTool("results", "get_plural_name_results"),
     AgentTool("events", "get_plural_name_events"),
     AgentTool("logs", "get_plural_name_logs"),
+    AgentTool("wait", "post_wait"),
     AgentTool("suspend", "post_suspend", destructive=True),
     AgentTool("resume", "post_resume"),
     AgentTool("retry", "post_retry", destructive=True, idempotent=False),

@@ -21,6 +21,7 @@ EVENTS_DB = "store/events.db"
 LOCK = "store/lock"
 INTERPRETERS_DB = "interpreters/runs.db"  # sandboxes that programs made, with no controller
 ACCESS_DB = "access/access.db"  # tokens of the server of a team, and the audit of its use
+WAITS_DB = "access/waits.db"  # the waits of agents that outlive their request
 BALLAST = "store/ballast"  # given up when the disk is full, so that stops can still be recorded
 CHANGES = "store/changes"  # how many changes the store has had, so that lost ones are missed
 STORE_MARKER = "store-id"  # beside store/, so that a removed store is missed

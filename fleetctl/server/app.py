@@ -38,6 +38,7 @@ from fleetctl.server import (
     reads,
     streams,
     system,
+    waits,
 )
 from fleetctl.server.api_metrics import ServerMetrics
 from fleetctl.server.callers import (
@@ -299,6 +300,12 @@ RETRY = {
     "yes": BOOLEAN,
 }
 
+WAIT = {
+    "keys": {**KEYS, "maxItems": waits.KEYS_MAX},
+    "namespace": STRING,
+    **waits.FIELDS,
+}
+
 
 async def list_or_watch(call: ApiCall) -> Response | ObjectList:
     """Lists the objects of a kind, or sends their changes."""
@@ -498,6 +505,12 @@ ROUTES = (
     ApiRoute(
         "POST", "apply", changes.apply_manifests, "Makes the world look like these manifests.",
         EDITOR, body=_body_schema(APPLY), reply=Changed,
+    ),
+    ApiRoute(
+        "POST", "wait", waits.wait_for_goal,
+        "Waits until all objects meet a goal, or one no longer can, and shows how far they are."
+        " Only the waiting has an end here, never the work.",
+        VIEWER, body=_body_schema(WAIT, "keys"),
     ),
     _verb_route("suspend", "Stops work, and starts none until resumed.", OBJECTS, fixed=EACH),
     _verb_route("resume", "Lets suspended work go on.", OBJECTS, fixed=EACH),

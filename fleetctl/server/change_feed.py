@@ -14,7 +14,7 @@ import logging
 import secrets
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -114,7 +114,7 @@ class ChangeFeed:
         self,
         since: str,
         takes: Callable[[ObjectChange], bool],
-    ) -> AsyncIterator[tuple[str, ObjectChange | None]]:
+    ) -> AsyncGenerator[tuple[str, ObjectChange | None], None]:
         """Yields (id, change) after `since`; None for a RESET, and ("", None) where nothing
         happened for BEAT_S."""
         self._watchers += 1

@@ -233,8 +233,14 @@ async def create_from(call: ApiCall) -> Response:
     )
 
 
-def keys_of(call: ApiCall, body: Mapping[str, Any]) -> list[str]:
-    """Returns the keys of a request, with their namespaces. Raises UsageError and HttpError."""
+def keys_of(
+    call: ApiCall,
+    body: Mapping[str, Any],
+    *,
+    role: str = EDITOR,
+) -> list[str]:
+    """Returns the keys of a request, with their namespaces. role: that the caller needs there.
+    Raises UsageError and HttpError."""
     found = body.get("keys")
     if not isinstance(found, list) or not found or len(found) > KEYS_MAX:
         raise UsageError(
@@ -244,7 +250,7 @@ def keys_of(call: ApiCall, body: Mapping[str, Any]) -> list[str]:
     default = str(body.get("namespace") or "") or call.namespace
     targets = [_target_named(str(text), default) for text in found]
     for one in targets:
-        call.caller.require_kind(one.kind, EDITOR, one.namespace)
+        call.caller.require_kind(one.kind, role, one.namespace)
     return [one.key for one in targets]
 
 

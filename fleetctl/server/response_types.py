@@ -78,6 +78,37 @@ class Planned(TypedDict):
     diff: NotRequired[Sequence[str]]
 
 
+class WaitedObject(TypedDict):
+    """An object that is waited for. outcome: of the goal: met, waiting or impossible; because: the
+    rest of a sentence on that. done: units that have ended; total: of units, where it is known."""
+
+    key: str
+    uid: str
+    outcome: str
+    because: str
+    phase: str
+    why: str
+    fix: str
+    done: NotRequired[int]
+    total: NotRequired[int | None]
+    active: NotRequired[int]
+    failed: NotRequired[int]
+    tally: NotRequired[str]
+
+
+class WaitReply(TypedDict):
+    """A reply of `wait`. code: 0 all have met the goal, 1 one can no longer, 124 the time is over.
+    message: how far they are."""
+
+    ok: bool
+    code: int
+    goal: str
+    message: str
+    errors: Sequence[str]
+    hint: str
+    items: Sequence[WaitedObject]
+
+
 class CallerReply(TypedDict):
     user: str
     role: str

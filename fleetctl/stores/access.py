@@ -9,23 +9,19 @@ from __future__ import annotations
 
 import hmac
 import secrets
-import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fleetctl.common.author import VIA
-from fleetctl.common.errors import NotFound, StoreError
-from fleetctl.common.state_paths import ACCESS_DB, refuse_foreign
+from fleetctl.common.errors import NotFound
+from fleetctl.common.state_paths import ACCESS_DB
 from fleetctl.stores import queries
-from fleetctl.stores.queries import APPLICATION_ID
+from fleetctl.stores.side_file import SideFile
 
 VERSION = 1  # user_version of the file
 SCHEMA = "access_schema.sql"
-WAIT_S = 5.0  # for another program that writes
 PREFIX = "flt"  # so that scanners of repositories find a token that leaked
 ID_CHARS = 8
 SECRET_BYTES = 32
@@ -74,8 +70,7 @@ class AccessStore:
     """The file. Its methods raise StoreError where it cannot be used."""
 
     def __init__(self, home: Path) -> None:
-        self._home = home
-        self._path = home / ACCESS_DB
+        self._file = SideFile(home, ACCESS_DB, read_table_statements, version=VERSION)
 
     def create_token(
         self,
@@ -91,7 +86,7 @@ class AccessStore:
             secrets.token_hex(ID_CHARS // 2), user, role, namespace, time.time(), expires_at_s
         )
         secret = secrets.token_urlsafe(SECRET_BYTES)
-        with self._open_writing() as database:
+        with self._file.open_writing() as database:
             database.execute(
                 f"INSERT INTO tokens ({_COLUMNS}, digest)"  # noqa: S608 - our own columns
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -102,11 +97,11 @@ class AccessStore:
     def tokens(self) -> list[TokenRow]:
         """Returns all tokens, the oldest first."""
         query = f"SELECT {_COLUMNS} FROM tokens ORDER BY created_at_s, id"  # noqa: S608
-        return [TokenRow._make(row) for row in self._read(query)]
+        return [TokenRow._make(row) for row in self._file.read(query)]
 
     def revoke_token(self, token_id: str) -> TokenRow:
         """Ends a token for good. Raises NotFound."""
-        with self._open_writing() as database:
+        with self._file.open_writing() as database:
             database.execute(
                 "UPDATE tokens SET revoked_at_s = coalesce(revoked_at_s, ?) WHERE id = ?",
                 (time.time(), token_id),
@@ -123,7 +118,7 @@ class AccessStore:
         if prefix != PREFIX or len(token_id) != ID_CHARS or not secret:
             return None
         query = f"SELECT {_COLUMNS}, digest FROM tokens WHERE id = ?"  # noqa: S608
-        for *columns, digest in self._read(query, (token_id,)):
+        for *columns, digest in self._file.read(query, (token_id,)):
             row = TokenRow._make(columns)
             if hmac.compare_digest(digest, _digest_secret(secret)) and row.holds(now_s):
                 self._note_use(row, now_s)
@@ -133,7 +128,7 @@ class AccessStore:
     def _note_use(self, row: TokenRow, now_s: float) -> None:
         if row.used_at_s is not None and now_s - row.used_at_s < USE_EVERY_S:
             return
-        with self._open_writing() as database:
+        with self._file.open_writing() as database:
             database.execute("UPDATE tokens SET used_at_s = ? WHERE id = ?", (now_s, row.id))
 
     def add_audit(
@@ -148,7 +143,7 @@ class AccessStore:
         code: int = 0,
     ) -> None:
         """Records an act. keys: of objects, with commas."""
-        with self._open_writing() as database:
+        with self._file.open_writing() as database:
             database.execute(
                 "INSERT INTO audit (at_s, user, token, address, action, object, namespace, code)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -165,7 +160,7 @@ class AccessStore:
     ) -> list[AuditRow]:
         """Returns the newest acts, the oldest of them first. user, namespace: empty: of all; a
         user's acts are also those of agents that acted for the user."""
-        rows = self._read(
+        rows = self._file.read(
             "SELECT seq, at_s, user, token, address, action, object, namespace, code FROM audit"
             " WHERE at_s >= ?1 AND (?2 IN ('', user) OR substr(user, 1, length(?5)) = ?5)"
             " AND (?3 = '' OR namespace = ?3)"
@@ -173,52 +168,6 @@ class AccessStore:
             (since_s, user, namespace, limit, f"{user}{VIA}"),
         )
         return [AuditRow._make(row) for row in reversed(rows)]
-
-    def _read(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
-        if not self._path.exists():
-            return []
-        with self._failing(), closing(self._connect()) as database:
-            _check_version(self._path, database)
-            return database.execute(query, values).fetchall()
-
-    @contextmanager
-    def _open_writing(self) -> Iterator[sqlite3.Connection]:
-        """Yields a connection; what is written is durable at the end of each statement."""
-        with self._failing():
-            self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
-            refuse_foreign(self._home)
-            self._path.parent.mkdir(mode=0o700, exist_ok=True)
-            with closing(self._connect()) as database:
-                self._create_tables(database)
-                database.execute("PRAGMA synchronous = FULL")
-                yield database
-
-    def _connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(self._path, timeout=WAIT_S, isolation_level=None)
-
-    def _create_tables(self, database: sqlite3.Connection) -> None:
-        """Creates the tables if missing. Raises StoreError for a newer version's file."""
-        if _check_version(self._path, database) == VERSION:
-            return
-        self._path.chmod(0o600)
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("BEGIN IMMEDIATE")
-        if database.execute("PRAGMA user_version").fetchone() == (0,):
-            for statement in read_table_statements():
-                database.execute(statement)
-            database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            database.execute(f"PRAGMA user_version = {VERSION}")
-        database.execute("COMMIT")
-
-    @contextmanager
-    def _failing(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, OSError) as error:
-            raise StoreError(
-                f"`{self._path}` cannot be used: {error}",
-                hint="set FLEETCTL_HOME to a directory on a local disk that you can write",
-            ) from error
 
 
 def read_table_statements() -> list[str]:
@@ -231,11 +180,3 @@ def read_table_statements() -> list[str]:
 
 def _digest_secret(secret: str) -> str:
     return sha256(secret.encode()).hexdigest()
-
-
-def _check_version(path: Path, database: sqlite3.Connection) -> int:
-    """Returns the version of the file; 0 before its tables. Raises StoreError for a newer one."""
-    version: int = database.execute("PRAGMA user_version").fetchone()[0]
-    if version > VERSION:
-        raise StoreError(f"`{path}` was written by a newer fleetctl", hint="upgrade this one")
-    return version

@@ -129,6 +129,10 @@ def test_what_is_there_has_the_form_that_the_document_names(served: ServedFleet)
         "/api/v1/audit": ("/api/v1/audit", None),
         "/api/v1/plan": ("/api/v1/plan", {"manifest": job("new"), "report": True, "diff": True}),
         "/api/v1/apply": ("/api/v1/apply", {"manifest": job("formed"), "dryRun": True}),
+        "/api/v1/wait": (
+            "/api/v1/wait",
+            {"keys": ["batchjob/seen", "job/seen"], "timeoutSeconds": 0},
+        ),
         "/api/v1/suspend": ("/api/v1/suspend", {"keys": ["batchjob/seen", "batchjob/none"]}),
         "/api/v1/resume": ("/api/v1/resume", {"keys": ["batchjob/seen"]}),
         "/api/v1/retry": ("/api/v1/retry", {"keys": ["batchjob/seen"], "which": "failed"}),

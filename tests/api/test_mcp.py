@@ -4,7 +4,7 @@ no call goes beyond the limits that the agent was given."""
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import mcp_types as types
 import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client.context import ClientRequestContext
+from mcp.client.extension import ClientExtension
 
 from tests.api.served import WAIT_S, job, until
 from tests.docs.fleet import Fleet
@@ -42,6 +43,7 @@ def use(
     *flags: str,
     answers: Asked | None = None,
     mode: str = "auto",
+    extensions: Sequence[ClientExtension] = (),
 ) -> Any:
     """What a client gets that has the server started with these flags. answers: of the person."""
     program = make_program_directory("fleetctl.agents.mcp_server") / "fleetctl"
@@ -62,6 +64,7 @@ def use(
                 stdio_client(server, errlog=errors),
                 mode=mode,
                 elicitation_callback=None if answers is None else elicit,
+                extensions=extensions,
             ) as client:
                 return await work(client)
 

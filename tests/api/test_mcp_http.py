@@ -4,7 +4,7 @@ tools, and nobody without a token for this very resource gets as far as a tool."
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import yaml
 from mcp import Client
 from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 from mcp.client.context import ClientRequestContext
+from mcp.client.extension import ClientExtension
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
@@ -58,6 +59,7 @@ class AgentsFleet(ServedFleet):
         auth: httpx2.Auth | None = None,
         answer: types.ElicitResult | None = None,
         mode: str = "auto",
+        extensions: Sequence[ClientExtension] = (),
     ) -> Any:
         """Returns the reply that a client gets. answer: that of its user."""
         headers = {"authorization": f"Bearer {token}"} if token else {}
@@ -77,6 +79,7 @@ class AgentsFleet(ServedFleet):
                         mode=mode,
                         client_info=types.Implementation(name="Robot", version="1"),
                         elicitation_callback=None if answer is None else elicit,
+                        extensions=extensions,
                     ) as client,
                 ):
                     return await work(client)

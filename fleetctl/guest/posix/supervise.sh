@@ -133,10 +133,12 @@ watch() {
     fi
 }
 
-# Once a second: the limit of time, metrics, the limit of the log, volumes, a notice to followers.
+# Once a second: the limit of time, metrics, the limit of the log, volumes, what the processes use, a
+# notice to followers.
 tick() {
     over= idle= nap=1 left=$timeout_whole ticks=0
     [ -n "$left" ] && [ "$timeout_fraction" != 0 ] && nap=$timeout_fraction
+    begin_load
     # On a signal to end, it finishes its current step; while it only waits it leaves at once.
     trap 'over=yes; [ -z "$idle" ] || stop_ticking' TERM
     while :; do
@@ -155,6 +157,7 @@ tick() {
         tell_metrics
         limit_log
         [ -n "$sync_ticks" ] && [ $((ticks % sync_ticks)) = 0 ] && sync_all
+        [ $((ticks % load_every)) != 0 ] || take_load
         if [ ! "runs/$run.told" -nt "$log" ]; then
             : >"runs/$run.told"
             poke

@@ -50,7 +50,7 @@ REMOTE_PARTS = (
     *(f"remote/process/{name}.py" for name in ("child", "tree", "worker")),
 )
 POSIX_PARTS = (
-    *("idle.sh", "common.sh", "tree.sh", "end.sh"),
+    *("idle.sh", "common.sh", "tree.sh", "end.sh", "load.sh"),
     *("supervise.sh", "follow.sh", "main.sh"),
 )
 MACHINE_PARTS = (

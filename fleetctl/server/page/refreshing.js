@@ -9,7 +9,7 @@ export const AGAIN_MS = 2000; // after a failed look
 
 const SOON_MS = 20; // a change after a pause is shown almost at once
 const LATER_MS = 300;
-const LATER_MS_MAX = 10_000;
+const LATER_MS_MAX = 5000;
 const REST = 5; // times as long as the last look took
 
 export function refresher(refresh, signal) {

@@ -22,7 +22,7 @@ from fleetctl.guest.ship.library import order_argument
 from fleetctl.providers.rundir.run_journal import RunJournal, parse_complete
 
 FOR_EVER_S = 300.0  # far more than anything here takes; only a bug waits for it
-JOURNAL = ("started", "metric", "metrics", "result", "ended", "closed")
+JOURNAL = ("started", "metric", "metrics", "load", "result", "ended", "closed")
 
 
 @dataclass
