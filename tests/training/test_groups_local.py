@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -23,8 +22,8 @@ import pytest
 from fleetctl.daemon.client.spawn import find_holder_pid
 from tests.contracts.local_worlds import processes_of, stop_supervisors
 from tests.inside import program
+from tests.servers import forked
 
-BIN = Path(sys.executable).with_name("fleetctl")
 PARTS = Path(__file__).with_name("groups")
 WAIT_S = 300.0  # against a hang alone
 LOOK_S = 0.05
@@ -39,14 +38,8 @@ class GroupsWorld:
         self.shared = home / "local" / "volumes" / "shared"
 
     def command(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [str(BIN), *words],
-            env={**os.environ, "FLEETCTL_HOME": str(self.home)},
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=WAIT_S,
-        )
+        env = {**os.environ, "FLEETCTL_HOME": str(self.home)}
+        return forked.run(words, env=env, stdin=stdin, hang_s=WAIT_S)
 
     def apply(self, **changes: Any) -> subprocess.CompletedProcess[str]:
         spec = build_spec() | changes
