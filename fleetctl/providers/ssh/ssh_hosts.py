@@ -6,15 +6,16 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.common.finding import Finding, Severity
 from fleetctl.guest.journal.ending import size_text
 from fleetctl.providers.contract.account import Account, AccountNow, CheckResult
-from fleetctl.providers.machines import machine_volumes
+from fleetctl.providers.machines import machine_containers, machine_volumes
 from fleetctl.providers.machines.agent_link import AWAY_S, AgentFault, AgentLine
+from fleetctl.providers.machines.machine_containers import NO_ENGINE, asks_container
 from fleetctl.providers.machines.openssh import (
     INSTALL,
     SshTarget,
@@ -112,6 +113,7 @@ class SshHosts:
         sockets = sockets_in(self._account().directory(self._home))
         interface = host.interface or ""
         hello = {"fleet": self._fleet, "lease_s": settings.lease, "interface": interface}
+        hello["engine"] = list(settings.container.command)
         line = self._lines[host.name] = SshLine(host, target, sockets=sockets, hello=hello)
         return line
 
@@ -150,7 +152,8 @@ async def _check_host(name: str, line: SshLine) -> list[CheckResult]:
     gpus = ", ".join(facts["gpus"]) or "no GPU"
     text = (
         f"`{line.name}`: {facts['cpu']} cores, {size_text(facts['memory'])}, {gpus};"
-        f" {len(boxes)} of {slots} slots taken; Python {facts['python']}, {facts['installer']}"
+        f" {len(boxes)} of {slots} slots taken; Python {facts['python']}, {facts['installer']};"
+        f" containers by {facts['containers']}"
     )
     found = [CheckResult(name, "host", True, text)]
     reach = plain_command(line.target)
@@ -167,8 +170,16 @@ async def _check_host(name: str, line: SshLine) -> list[CheckResult]:
 NO_FUNCTIONS = "hosts of one's own have no functions"
 
 
-def find_obstacles(template: Template, account: Account) -> Iterator[Finding]:
+def find_obstacles(
+    template: Template, account: Account, lines: Sequence[SshLine] = ()
+) -> Iterator[Finding]:
+    """Finds work that no host can take. lines: those that were opened before, whose facts count."""
     yield from machine_volumes.find_obstacles(template, "ssh", NO_FUNCTIONS)
+    without = [line for line in lines if line.facts.get("containers") == NO_ENGINE]
+    if asks_container(template) and without and len(without) == len(lines):
+        message = f"no host of provider `{account.name}` has podman or docker"
+        hint = f"{plain_command(without[0].target)} {machine_containers.INSTALL}"
+        yield Finding(("image", "registry"), message, hint)
     nodes = nodes_of(template)
     if template.endpoints and nodes.max > 1:
         endpoint = next(iter(template.endpoints))
