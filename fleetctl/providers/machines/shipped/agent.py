@@ -19,6 +19,7 @@ from contextlib import suppress
 from fleetctl.providers.machines.shipped import (
     allocation,
     containers,
+    engines,
     environments,
     machine_files,
     warden,
@@ -265,7 +266,7 @@ class Agent:
         self._fleet, self._lease_s = request.get("fleet", ""), request["lease_s"]
         if self._fleet:
             warden.note_lease(self.boxes.root, self._fleet, self._lease_s)
-        warden.detach(self.boxes.sweep)
+        warden.detach(self._sweep_containers)
         found = environments.find_facts(self.boxes.root, self.devices, request.get("engine", []))
         return {**found, "address": _own_address(request.get("interface", ""))}
 
@@ -273,6 +274,9 @@ class Agent:
         """Takes a beat of the controller."""
         self._renew()
         return {}
+
+    def _sweep_containers(self) -> None:
+        engines.sweep_containers(self.boxes.root, self.boxes.list_containers, every_s=0.0)
 
     @property
     def devices(self) -> List[str]:

@@ -14,7 +14,7 @@ import signal
 import time
 from typing import Any, Callable, Dict
 
-from fleetctl.providers.machines.shipped import containers
+from fleetctl.providers.machines.shipped import containers, engines
 from fleetctl.providers.machines.shipped.boxes import (
     BEGIN_S,
     KILL,
@@ -84,7 +84,7 @@ class Allocation:
         """Starts the container of the box; returns whether it is there. It ends with this process,
         also where that is killed: the scheduler knows nothing of containers.
         """
-        self._boxes.sweep()
+        engines.sweep_containers(self._boxes.root, self._boxes.list_containers)
         self._boxes.note_beginning(self._name, note=f"pulling image `{image}`")
         os.makedirs(self._state, 0o700, exist_ok=True)
         path = os.path.join(self._state, LEASH)

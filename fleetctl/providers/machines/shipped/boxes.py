@@ -303,9 +303,9 @@ class Boxes:
                 continue  # another process sweeps
             if not 0 <= age_s < keep_s:
                 remove_tree(entry.path)
-        engines.sweep_containers(self.root, self._containers)
+        engines.sweep_containers(self.root, self.list_containers)
 
-    def _containers(self) -> Set[str]:
+    def list_containers(self) -> Set[str]:
         """Returns the names of the containers that boxes have."""
         found = ((name, self.read(name)) for name in self.names())
         return {engines.container_name(name, box) for name, box in found if box}

@@ -21,7 +21,7 @@ NAMES = ("podman", "docker")
 LABEL = "fleetctl.root"
 ENGINES = "engines"  # the directory that names each engine which was used here
 CALL_S = 120.0
-SWEEP_S = 20.0  # between two searches for containers without a box
+SWEEP_S = 600.0  # between two searches for containers without a box, beside those of a new line
 TAIL_CHARACTERS = 2000
 NO_ENGINE = "none"
 
@@ -90,12 +90,15 @@ def note_engine(root: str, command: List[str]) -> None:
         os.replace(path, f"{path}.json")
 
 
-def sweep_containers(root: str, list_wanted: Callable[[], Set[str]]) -> None:
-    """Removes containers of this directory whose box is gone, now and then. list_wanted: returns
-    the names of those that have one; called after the containers were listed.
+def sweep_containers(
+    root: str, list_wanted: Callable[[], Set[str]], *, every_s: float = SWEEP_S
+) -> None:
+    """Removes containers of this directory whose box is gone, unless the last search was less than
+    `every_s` ago. list_wanted: returns the names of those that have one; called after the
+    containers were listed.
     """
     for path, command in _used_engines(root):
-        if 0 <= time.time() - os.stat(path).st_mtime < SWEEP_S:
+        if 0 <= time.time() - os.stat(path).st_mtime < every_s:
             continue
         os.utime(path)
         listing = ["ps", "--all", "--filter", f"label={LABEL}={root}", "--format", "{{.Names}}"]
