@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from tests.machines.machine_lives import SlurmLife, SshLife, live_through
+from tests.machines.machine_lives import ContainerLife, SlurmLife, SshLife, live_through
 from tests.machines.slurm_cluster import SlurmCluster
 from tests.machines.ssh_server import SshServer
 
@@ -24,6 +24,17 @@ def test_killed_controllers_and_sessions_lose_repeat_and_leave_nothing(
     with SshServer(tmp_path / "server") as server:
         (tmp_path / "life").mkdir()
         life = SshLife(tmp_path / "life", Random(kills), server)
+        assert live_through(life, kills=kills) == []
+
+
+@pytest.mark.needs("sshd", "podman", "runc")
+@pytest.mark.parametrize("kills", [5, LONG])
+def test_killed_controllers_and_sessions_lose_repeat_and_leave_no_container(
+    tmp_path: Path, kills: int
+) -> None:
+    with SshServer(tmp_path / "server") as server:
+        (tmp_path / "life").mkdir()
+        life = ContainerLife(tmp_path / "life", Random(kills), server)
         assert live_through(life, kills=kills) == []
 
 

@@ -8,9 +8,12 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -25,6 +28,7 @@ from tests.contracts.provider_worlds import eventually, python, script
 from tests.contracts.ssh_worlds import ContainerWorld
 from tests.machines.container_images import podman, python_image, shell_image
 from tests.machines.image_registry import ImageRegistry
+from tests.machines.machine_lives import ContainerLife
 from tests.machines.memory_suite import end_for_memory
 from tests.machines.ssh_server import SshServer
 from tests.machines.test_ssh_hosts import lives
@@ -320,6 +324,27 @@ def test_commands_beside_a_task_are_in_its_container(tmp_path: Path, server: Ssh
         await entering.close()
 
     play(tmp_path, server, tale)
+
+
+INTERPRETER = """
+import fleetctl, sys
+with fleetctl.Interpreter(provider="own", image=sys.argv[1]) as interpreter:
+    interpreter.execute("made = open('/etc/made-for').read()")
+    print(interpreter.execute("print('x' + made)"))
+"""
+
+
+def test_an_interpreter_is_in_the_container_of_the_image_that_it_names(
+    tmp_path: Path, server: SshServer
+) -> None:
+    (tmp_path / "life").mkdir()
+    life = ContainerLife(tmp_path / "life", Random(1), server)
+    life.declare()
+    words = [sys.executable, "-c", INTERPRETER, python_image()]
+    done = subprocess.run(words, env=life.env, capture_output=True, text=True, timeout=600)
+    assert done.stdout.startswith("xtests of fleetctl\n"), done.stderr
+    assert life.leftovers() == []
+    assert life.end() == []
 
 
 @pytest.mark.parametrize("mounted", [False, True])
