@@ -87,22 +87,35 @@ def start_container(boxes: Boxes, name: str, *, guest: str, gpus: List[int]) -> 
             )
         wanted = box["container"] = {**wanted, "command": command}
         boxes.change(name, {"container": wanted})
-        container = engines.container_name(name, box)
-        if supervisor_of(boxes.path(name))[1] >= 0 or _is_running(command, container):
+        if supervisor_of(boxes.path(name))[1] >= 0:
             return
         engines.note_engine(boxes.root, command)
-        _pull_image(boxes, name, command, wanted["image"])
         own = make_runtime(boxes.root)
-        engines.remove_container(command, container)
         pipe = os.path.join(boxes.path(name), PIPE)
         if not os.path.exists(pipe):
             os.mkfifo(pipe, 0o600)
         words = run_words(boxes, name, box, guest, own, gpus)
+        if not _run_container(boxes, name, box, words):
+            _pull_image(boxes, name, command, wanted["image"])
+            if not _run_container(boxes, name, box, words):
+                raise BoxError("machine", "its image is removed again and again")
+
+
+def _run_container(boxes: Boxes, name: str, box: Dict[str, Any], words: List[str]) -> bool:
+    """Runs a container, unless it runs; False where its image is not here. Asked in the order that
+    costs least: nearly always its image is here, and no container of its name. Raises BoxError.
+    """
+    command, container = box["container"]["command"], engines.container_name(name, box)
+    said = ""
+    for _ in range(2):  # a container of an earlier try that has ended holds the name
         code, _, said = engines.call_engine(words)
-        if code:
-            engines.remove_container(command, container)
-            full = "no space left" in said.lower() or code == 124
-            raise BoxError("machine" if full else "container", _last_error(said))
+        if code == 0 or _is_running(command, container):
+            return True
+        engines.remove_container(command, container)
+        if not _has_image(command, box["container"]["image"]):
+            return False
+    passing = "no space left" in said.lower() or "does not answer" in said
+    raise BoxError("machine" if passing else "container", _last_error(said))
 
 
 def run_words(
@@ -116,7 +129,15 @@ def run_words(
     podman = engines.is_podman(command)
     # The user of the login in both cases: root of a container of podman's is that user outside.
     user = "0:0" if podman else "%d:%d" % (os.geteuid(), os.getegid())
-    words = [*command, "run", "--detach", "--rm", "--name", engines.container_name(name, box)]
+    words = [
+        *command,
+        "run",
+        "--pull=never",
+        "--detach",
+        "--rm",
+        "--name",
+        engines.container_name(name, box),
+    ]
     words += ["--label", f"{engines.LABEL}={boxes.root}", "--log-driver=none", f"--user={user}"]
     words += ["--security-opt=label=disable", "--shm-size=%d" % (_memory_bytes() // 2)]
     if not podman:
@@ -201,6 +222,10 @@ def enter_words(name: str, box: Dict[str, Any]) -> List[List[str]]:
 def _is_running(command: List[str], container: str) -> bool:
     words = ["container", "inspect", "--format", "{{.State.Running}}", container]
     return engines.call_engine([*command, *words])[1] == "true"
+
+
+def _has_image(command: List[str], image: str) -> bool:
+    return engines.call_engine([*command, "image", "inspect", "--format", "{{.Id}}", image])[0] == 0
 
 
 def _pull_image(boxes: Boxes, name: str, command: List[str], image: str) -> None:
