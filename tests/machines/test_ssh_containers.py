@@ -26,12 +26,14 @@ from fleetctl.providers.ssh.ssh_access import SshEntering, SshOrphans
 from fleetctl.providers.ssh.ssh_hosts import check_ssh
 from tests.contracts.provider_worlds import eventually, python, script
 from tests.contracts.ssh_worlds import ContainerWorld
+from tests.emulators.llm.server import Model
 from tests.machines.container_images import podman, python_image, shell_image
 from tests.machines.image_registry import ImageRegistry
 from tests.machines.machine_lives import ContainerLife
 from tests.machines.memory_suite import end_for_memory
 from tests.machines.ssh_server import SshServer
 from tests.machines.test_ssh_hosts import lives
+from tests.servers.test_relayed_calls import ASKS, KEY, access, played
 
 pytestmark = pytest.mark.needs("sshd", "podman", "runc")
 WAITS = "echo begun; sleep 987 & wait"
@@ -324,6 +326,28 @@ def test_commands_beside_a_task_are_in_its_container(tmp_path: Path, server: Ssh
         await entering.close()
 
     play(tmp_path, server, tale)
+
+
+def test_a_task_in_a_container_asks_models_through_its_line(
+    tmp_path: Path, server: SshServer
+) -> None:
+    asks = f"{ASKS}\nSUBMIT(said=json.load(ask('first'))['choices'][0]['message']['content'])"
+    image = {"registry": python_image()}
+
+    async def tale() -> None:
+        model = Model(key=KEY)
+        async with played(lambda path: ContainerWorld(path, server), tmp_path, model) as (
+            world,
+            gateway,
+        ):
+            asked = access(gateway, "r1")  # of those that the gateway was granted
+            ref = await world.start(python(asks, image=image), run="r1", endpoints=asked)
+            seen = await world.ended(ref)
+            assert seen.ok, await world.log(ref)
+            assert "said" in json.loads(seen.result or "")
+
+    (tmp_path / "world").mkdir()
+    asyncio.run(tale())
 
 
 INTERPRETER = """
