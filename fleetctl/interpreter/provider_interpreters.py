@@ -34,7 +34,8 @@ class Interpreter(BaseInterpreter):
     interpreters (`local`: the Python that runs this, `modal`: 3.12 with numpy and pandas).
     volume_name: a volume, made when it does not exist, at volume_mount_path.
     secrets: {variable: value}, or names of secrets that the provider keeps (or its own objects);
-    secret_name: one more such name. image, app, app_name: the provider's own, for Modal.
+    secret_name: one more such name. image, app, app_name: the provider's own, for Modal; on `ssh`
+    and `slurm`, image is the reference of an image of a registry.
     summarize_stdout: text of more than stdout_summary_threshold characters becomes its size and its
     first stdout_summary_prefix_len characters.
     async_execute: accepted for compatibility; every method here has a twin that never blocks.

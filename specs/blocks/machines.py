@@ -46,6 +46,19 @@ HostPath = Annotated[NonEmptyText, AfterValidator(_is_path)]
 Port = Annotated[PositiveCount, Field(le=PORT_MAX)]
 
 
+class ContainerSettings(Spec):
+    """The program that runs images of a registry on machines, and its options."""
+
+    command: Annotated[tuple[NonEmptyText, ...], Field(max_length=50)] = Field(
+        default=(),
+        description="Words that begin its commands, such as `[podman, --log-level=error]`; default:"
+        " what is there.",
+    )
+    args: Annotated[tuple[NonEmptyText, ...], Field(max_length=50)] = Field(
+        default=(), description="Further options of its `run`, such as `--pids-limit=0`."
+    )
+
+
 class SshHost(Spec):
     """A machine that takes work over SSH; a text is the same as its `host` alone."""
 
@@ -111,6 +124,10 @@ class SshSettings(Spec):
         default=LEASE_S,
         description="Seconds or `2h` that work goes on without a controller; default 24h.",
     )
+    container: ContainerSettings = Field(
+        default=ContainerSettings(),
+        description="How `image.registry` is run; default: podman or docker, as it is installed.",
+    )
 
     @field_validator("hosts")
     @classmethod
@@ -155,4 +172,8 @@ class SlurmSettings(Spec):
     time_limit: PositiveDuration = Field(
         default=LEASE_S,
         description="Seconds or `2h` of a job whose task names no `timeoutSeconds`; default 24h.",
+    )
+    container: ContainerSettings = Field(
+        default=ContainerSettings(),
+        description="How `image.registry` is run; default: podman or docker, as it is installed.",
     )

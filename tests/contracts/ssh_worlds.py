@@ -17,8 +17,14 @@ from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import Backend, RunRef, RunRequest
 from fleetctl.providers.remote.runs.follower import FollowPace
 from fleetctl.providers.ssh.ssh_provider import SshProvider
-from fleetctl.specs.blocks.template import Template
+from fleetctl.specs.blocks.template import Image, Template
 from tests.contracts.provider_worlds import World, command
+from tests.machines.container_images import (
+    container_settings,
+    containers_of,
+    podman,
+    python_image,
+)
 from tests.machines.ssh_server import SshServer
 
 # A program of the user's own that keeps what the guest in Python brings to a task of `python`.
@@ -117,3 +123,28 @@ class ShellWorld(SshWorld):
 
     def boxes(self) -> list[str]:
         return [it for it in super().boxes() if not it.startswith(".")]
+
+
+class ContainerWorld(SshWorld):
+    """Its tasks have an image of a registry, unless they name what is to be installed."""
+
+    def __init__(self, directory: Path, server: SshServer, **host: object) -> None:
+        super().__init__(directory, server, **host)
+        self.settings["container"] = container_settings()
+
+    def order(
+        self, template: Template | None = None, *, run: str = "run-0", **changes: Any
+    ) -> RunRequest:
+        order = super().order(template, run=run, **changes)
+        if order.template.image is not None:
+            return order
+        image = Image(registry=python_image())
+        return replace(order, template=order.template.model_copy(update={"image": image}))
+
+    def supervisor(self, ref: RunRef) -> int:
+        """Returns its process, which is the first one of the container; 0 when that is gone."""
+        name = f"fleetctl-{ref.handle.rpartition('/')[2].replace('@', '-')}"
+        return int(podman("ps", "--filter", f"name={name}", "--format", "{{.Pid}}") or 0)
+
+    def containers(self) -> list[str]:
+        return containers_of(self.root)

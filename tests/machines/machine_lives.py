@@ -10,6 +10,7 @@ from abc import abstractmethod
 from pathlib import Path
 from random import Random
 
+from tests.machines.container_images import container_settings, containers_of, python_image
 from tests.machines.slurm_cluster import NODES, SlurmCluster
 from tests.machines.ssh_server import SshServer
 from tests.soak.killing import Life
@@ -114,6 +115,25 @@ class ShellLife(SshLife):
         place = self.machine / "shell" / "boxes"
         names = [it.name for it in place.iterdir() if it.name[0] != "."] if place.exists() else []
         return [f"box {name} is left" for name in names]
+
+
+class ContainerLife(SshLife):
+    """A life beside an SSH server, whose tasks run in containers of a real podman."""
+
+    def declaration(self) -> dict[str, object]:
+        found = super().declaration()
+        ssh = found["ssh"]
+        assert isinstance(ssh, dict)
+        return {**found, "ssh": {**ssh, "container": container_settings()}}
+
+    def manifest(self, name: str) -> str:
+        document = json.loads(super().manifest(name))
+        document["spec"]["template"]["image"] = {"registry": python_image()}
+        return json.dumps(document)
+
+    def remains(self) -> list[str]:
+        left = [f"container {name} is left" for name in containers_of(self.machine)]
+        return [*super().remains(), *left]
 
 
 class SlurmLife(MachineLife):

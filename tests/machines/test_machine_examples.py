@@ -229,10 +229,14 @@ def test_the_training_that_is_killed_and_goes_on_from_its_checkpoint(
     assert kept == ["checkpoints", "spirals.npz"]
 
 
-def test_the_image_of_a_registry_is_refused_before_it_is_stored(examples: PlacedExamples) -> None:
+def test_packages_beside_an_image_of_a_registry_are_refused_before_they_are_stored(
+    examples: PlacedExamples,
+) -> None:
     (examples.files / "skyrl" / "SkyRL").mkdir()
     examples.fleet.env["WANDB_API_KEY"] = "local-key"
-    answer = examples.fleet.run("apply", "-f", examples.write("skyrl/skyrl.yaml"))
+    changes = {"env: {SKYRL_REPO_ROOT: /root/SkyRL}": "pip: [einops]"}
+    answer = examples.fleet.run("apply", "-f", examples.write("skyrl/skyrl.yaml", changes))
     assert answer.code != 0
-    assert f"provider `{examples.sort}` cannot give a task `image.registry`" in answer.talk
+    refusal = f"provider `{examples.sort}` adds no `image.pip` to an image of a registry"
+    assert refusal in answer.talk
     assert examples.fleet.run("get", "tr/gsm8k").code == 4

@@ -9,7 +9,13 @@ from random import Random
 
 import pytest
 
-from tests.machines.machine_lives import ShellLife, SlurmLife, SshLife, live_through
+from tests.machines.machine_lives import (
+    ContainerLife,
+    ShellLife,
+    SlurmLife,
+    SshLife,
+    live_through,
+)
 from tests.machines.slurm_cluster import SlurmCluster
 from tests.machines.ssh_server import SshServer
 
@@ -35,6 +41,17 @@ def test_kills_beside_a_host_without_python_lose_repeat_and_leave_nothing(
     with SshServer(tmp_path / "server", python3=False) as server:
         (tmp_path / "life").mkdir()
         life = ShellLife(tmp_path / "life", Random(kills), server)
+        assert live_through(life, kills=kills) == []
+
+
+@pytest.mark.needs("sshd", "podman", "runc")
+@pytest.mark.parametrize("kills", [5, LONG])
+def test_killed_controllers_and_sessions_lose_repeat_and_leave_no_container(
+    tmp_path: Path, kills: int
+) -> None:
+    with SshServer(tmp_path / "server") as server:
+        (tmp_path / "life").mkdir()
+        life = ContainerLife(tmp_path / "life", Random(kills), server)
         assert live_through(life, kills=kills) == []
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.machines.container_images import containers_of, python_image
 from tests.machines.machine_lives import MachineLife, SlurmLife, SshLife
 from tests.machines.slurm_cluster import SlurmCluster
 from tests.machines.ssh_server import SshServer
@@ -33,15 +34,18 @@ kill $!; cat note $DATA/given; echo
 """
 
 
-def block_of(page: str, language: str) -> str:
-    found = re.search(rf"```{language}\n(.*?)```", (PAGES / page).read_text("utf-8"), re.DOTALL)
-    assert found is not None
-    return found[1]
+def block_of(page: str, language: str, number: int = 0) -> str:
+    text = (PAGES / page).read_text("utf-8")
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)[number]  # type: ignore[no-any-return]
+
+
+def document_of(page: str, number: int) -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load(block_of(page, "yaml", number))
+    return {"apiVersion": "fleetctl.dev/v1alpha1", **document}
 
 
 def provider_of(page: str) -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load(block_of(page, "yaml"))
-    return {"apiVersion": "fleetctl.dev/v1alpha1", **document}
+    return document_of(page, 0)
 
 
 def job_of(life: MachineLife, provider: str, **template: object) -> dict[str, Any]:
@@ -131,13 +135,41 @@ def test_the_page_about_machines_of_ones_own(tmp_path: Path) -> None:
             assert "0 of 2 slots taken" in life.command("doctor").stdout
             assert "lab" in done(life, "get", "providers")
             job = job_of(life, "lab", resources={"cpu": 1, "memory": "256Mi"})
-            for image in ({"registry": "debian:12"}, {"apt": ["jq"]}):
-                assert "its machines are used as they are" in refusal(
-                    life, job_of(life, "lab", image=image)
-                )
+            for image, said in (
+                ({"apt": ["jq"]}, "its machines are used as they are"),
+                ({"registry": "debian:12", "pip": ["jq"]}, "adds no `image.pip` to an image"),
+            ):
+                assert said in refusal(life, job_of(life, "lab", image=image))
             try_verbs(life, job, r"host (127\.0\.0\.1:\d+)")
         finally:
             assert life.end() == []
+
+
+@pytest.mark.needs("sshd", "podman", "runc")
+def test_the_part_about_images_of_a_registry(tmp_path: Path) -> None:
+    page = "how-to/run-on-your-own-machines.md"
+    job, provider = document_of(page, 1), document_of(page, 2)
+    # Its registry is out of reach of the tests; another name for an image of this machine.
+    image = job["spec"]["template"]["image"]
+    image["registry"] = python_image()
+    job["spec"]["template"]["command"] = ["sh", "-c", "cat /etc/made-for; echo $STAGE"]
+    with SshServer(tmp_path / "server") as server:
+        (tmp_path / "life").mkdir()
+        life = SshLife(tmp_path / "life", Random(1), server)
+        ssh = provider["spec"]["ssh"]
+        ssh["hosts"] = [{**server.host, "directory": str(life.machine)}]
+        ssh["config"] = str(server.config)
+        try:
+            done(life, "apply", "-f", "-", stdin=json.dumps(provider))
+            assert "containers by podman" in life.command("doctor").stdout
+            done(life, "apply", "-f", "-", "--wait", "--timeout", "5m", stdin=json.dumps(job))
+            logged = done(life, "logs", "job/in-an-image").splitlines()
+            assert logged == ["[0/1] tests of fleetctl", "[0/1] trial"]
+            tried = job_of(life, "lab", image={"registry": python_image()})
+            try_verbs(life, tried, r"host (127\.0\.0\.1:\d+)")
+        finally:
+            assert life.end() == []
+        assert containers_of(life.machine) == []
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@
          ... --gate N                                the descriptor that is closed once it is held
          ... --more yes                              and then others; see verbs.py
   turns  --dir D                                     the same from the first on, all over stdin
+  lead   --dir D --run NAME                          begin the run whose order is on stdin, and be
+                                                     the sandbox's supervisor, with no follower
   stop   --dir D --run NAME --grace S                end the run; returns at once
   leave  --dir D [--why SandboxEnded]                the sandbox may end now; why a run that is in
                                                      it ends: its sandbox is preempted
@@ -72,13 +74,17 @@ def main(argv: list[str]) -> int:
         return join_relay(options["--run"])
     from fleetctl.guest.remote import verbs
 
+    if verb == "lead":
+        return verbs.lead_sandbox(options["--run"], str(_read_order("-")))
     if verb == "idle":
         return verbs.wait_idle(float(options["--begin-s"]))
     if verb == "stop":
         return verbs.stop_run(options["--run"], float(options["--grace"]))
     if verb == "leave":
         return verbs.leave_sandbox(options.get("--why", "Stopped"))
-    os.write(2, b"fleetctl: the verb must be one of idle, attach, turns, stop, leave and relay\n")
+    os.write(
+        2, b"fleetctl: the verb must be one of idle, attach, turns, lead, stop, leave, relay\n"
+    )
     return USAGE
 
 

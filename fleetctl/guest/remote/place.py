@@ -2,6 +2,7 @@
 sandbox's preparation before its first task.
 
 supervisor          locked by the living supervisor; its existence shows that a run has begun
+leash               locked by the process outside that the sandbox must not outlive, if any
 empty               there once the supervisor has ended and left no process
 sock                where the supervisor listens
 relay               where the relay of model calls listens, if there is one
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 
 LOCK = "supervisor"
+LEASH = "leash"
 EMPTY = "empty"
 SOCKET = "sock"
 RUNS = "runs"

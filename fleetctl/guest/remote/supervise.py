@@ -16,7 +16,12 @@ from fleetctl.guest.remote.loop import Loop
 from fleetctl.guest.remote.process.child import Leader
 from fleetctl.guest.remote.run.attempt import Attempt
 from fleetctl.guest.remote.visitors import Visitors
-from fleetctl.guest.supervision.processes import adopt_orphans, has_children, send_signal
+from fleetctl.guest.supervision.processes import (
+    adopt_orphans,
+    has_children,
+    is_held,
+    send_signal,
+)
 from fleetctl.guest.task.text import encode_compact
 
 TYPE_CHECKING = False
@@ -158,8 +163,11 @@ class Supervisor:
         self._close()
 
     def _look_home(self) -> None:
-        """Leaves without a state directory: nobody could find this sandbox again."""
-        if os.path.exists(place.LOCK):
+        """Leaves without a state directory: nobody could find this sandbox again. Also once the
+        process outside that holds the leash, where there is one, has ended.
+        """
+        let_go = os.path.exists(place.LEASH) and not is_held(place.LEASH)
+        if os.path.exists(place.LOCK) and not let_go:
             self.loop.after("home", HOME_LOOK_S, self._look_home)
         else:
             self.leave("SandboxEnded")

@@ -52,8 +52,7 @@ def attach_run(
     line = None
     if order is not None and place.create_latch(place.begun_path(run)):
         wanted = parse_json(order)
-        names = [name for name in wanted["secret_names"] if name in os.environ]
-        secrets = {name: os.environ.pop(name) for name in names}
+        secrets = _take_secrets(wanted)
         lock = place.lock_supervisor()
         if gate >= 0:
             os.close(gate)
@@ -79,6 +78,22 @@ def attach_run(
     _signal.signal(_signal.SIGALRM, lambda *_: os._exit(0))
     _signal.setitimer(_signal.ITIMER_REAL, for_s)
     return follow_run(run, offsets, line or place.connect_supervisor(), MOMENT_LOG_BYTES_MAX)
+
+
+def lead_sandbox(run: str, order: str) -> int:
+    """Becomes the supervisor of a sandbox whose first run it begins; returns the exit code."""
+    from fleetctl.guest.remote.supervise import supervise
+
+    wanted = parse_json(order)
+    secrets = _take_secrets(wanted)
+    lock = place.lock_supervisor() if place.create_latch(place.begun_path(run)) else None
+    return supervise(lock, wanted, secrets) if lock is not None else UNBEGUN
+
+
+def _take_secrets(order: dict[str, Any]) -> dict[str, str]:
+    """Returns the secrets of an order, and removes them from the environment of this process."""
+    names = [name for name in order["secret_names"] if name in os.environ]
+    return {name: os.environ.pop(name) for name in names}
 
 
 def _send_order(order: dict[str, Any], secrets: dict[str, str]) -> Optional[socket]:

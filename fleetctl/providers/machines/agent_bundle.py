@@ -12,7 +12,10 @@ from fleetctl.guest.ship.assemble import remote_source
 
 MARK = "fleetctl-agent"  # begins our line: a shell of the machine may print others before
 # Each after those that it needs.
-_PARTS = ("boxes", "warden", "environments", "file_digests", "machine_files", "allocation", "agent")
+_PARTS = (
+    *("engines", "boxes", "warden", "environments", "file_digests", "machine_files"),
+    *("containers", "allocation", "agent"),
+)
 _PACKAGE = "fleetctl.providers.machines.shipped"
 
 # Arguments: the directory of ours, and the version. A file that is there is whole, and is our own:

@@ -17,6 +17,7 @@ from fleetctl.guest.supervision.processes import data_limit
 from fleetctl.providers.contract.base import Owned, RunRef, RunRequest
 from fleetctl.providers.machines import machine_volumes
 from fleetctl.providers.machines.agent_link import AgentLine
+from fleetctl.providers.machines.machine_containers import asks_container
 from fleetctl.providers.remote import remote_provider
 from fleetctl.providers.remote.gangs.gang_nodes import GangNodes, Meeting, NodeWork
 from fleetctl.providers.remote.gangs.joined_sandboxes import (
@@ -109,6 +110,8 @@ class MachineProvider(RemoteProvider):
             directory=directory or "",
             job=self._job(request.uid),
         )
+        if asks_container(request.template) and source is not None and source.git is None:
+            setup = []  # it was unpacked before the container began
         context = SandboxContext(handle=request.handle, setup=setup, source=directory, note=note)
         order = guest_order(request, context)
         env = machine_volumes.order_variables(order, request.template.image)

@@ -180,13 +180,19 @@ def check_image(image: Image | None, provider: str) -> None:
     """Raises Refused for what machines that are used as they are cannot give."""
     if image is None:
         return
-    for name in ("registry", "snapshot", "run", "apt"):
+    for name in ("snapshot", "run", "apt"):
         if getattr(image, name):
             raise Refused(
                 f"provider `{provider}` cannot give a task `image.{name}`: its machines are used as"
                 " they are",
                 hint="list `python` and `pip` under `image`, and install the rest on the machines",
             )
+    added = [name for name in ("python", "pip") if getattr(image, name)]
+    if image.registry is not None and added:
+        raise Refused(
+            f"provider `{provider}` adds no `image.{added[0]}` to an image of a registry",
+            hint="install it when you build the image, or leave out `image.registry`",
+        )
 
 
 def find_obstacles(template: Template, provider: str, no_functions: str) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from fleetctl.providers.contract.sandbox_access import ENDED_HINT, Entering, Exe
 from fleetctl.providers.contract.volume_files import VolumeFiles
 from fleetctl.providers.machines.agent_link import AgentLine
 from fleetctl.providers.machines.carried_command import carry_command
+from fleetctl.providers.machines.machine_containers import enter_container
 from fleetctl.providers.machines.machine_volumes import MachineVolumes
 from fleetctl.providers.remote.gangs.joined_sandboxes import first_of
 from fleetctl.providers.remote.sandboxes import exec_channel, sandbox_names
@@ -41,11 +42,14 @@ class SlurmEntering:
                 hint=ENDED_HINT,
             )
         directory = f"{self._login.root}/boxes/{box.partition('@')[0]}"
-        given = {"HOME": f"{directory}/home", **exec_channel.exec_variables(place)}
+        reply = await self._login.line.call("look", {"box": box})
         words = ["srun", f"--jobid={number}", "--overlap", "--quiet", "--ntasks=1", "--nodes=1"]
         words += ["--chdir=/", *(["--pty"] if streams.tty is not None else ["--unbuffered"])]
-        words += ["env", *(f"{name}={value}" for name, value in given.items())]
-        words += exec_channel.exec_command(place, argv, work=f"{directory}/state/work")
+        given = exec_channel.exec_variables(place)
+        inside = [f"{name}={value}" for name, value in given.items()]
+        inside += exec_channel.exec_command(place, argv, work=f"{directory}/state/work")
+        terminal = streams.tty is not None
+        words += enter_container(reply, inside, home=f"{directory}/home", terminal=terminal)
         command = self._login.command(words, terminal=streams.tty is not None)
         code, _ = await carry_command(command, streams)
         return code

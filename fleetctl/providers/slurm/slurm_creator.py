@@ -10,14 +10,15 @@ import asyncio
 import math
 import shlex
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.guest.nodes.gang import node_name
 from fleetctl.providers.contract.base import Notify, RunRequest
 from fleetctl.providers.machines.agent_bundle import JOB, build_bundle
 from fleetctl.providers.machines.agent_link import AgentFault
-from fleetctl.providers.machines.shipped.boxes import READY
+from fleetctl.providers.machines.machine_containers import refuse_fault
 from fleetctl.providers.remote.gangs.joined_sandboxes import join_handles, node_tags, nodes_asked
 from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.providers.remote.sandboxes.pending_creates import PendingCreates
@@ -82,6 +83,13 @@ class SlurmCreator:
             return await self._running(request, number, boxes)
         except AgentFault as error:
             await self._drop(boxes)
+            image = request.template.image
+            if image is not None and image.registry is not None:
+                engine = (*self._login.settings.container.command, "podman")[0]
+                where = "a node of the cluster"
+                raise refuse_fault(
+                    error, where, engine=engine, reach="", image=image.registry
+                ) from error
             raise Refused(f"the image cannot be made: {error}", hint="change `image`") from error
         except Refused:
             await self._drop(boxes)
@@ -129,15 +137,18 @@ class SlurmCreator:
         return await self._login.queue.submit(options, script)
 
     async def _running(self, request: RunRequest, number: str, boxes: Sequence[str]) -> str:
-        """Returns the handle once the job runs. Raises Unavailable when it ends before."""
-        tops = [{"top": self._box_directory(box), "path": READY} for box in boxes]
+        """Returns the handle once the job takes orders. Raises Unavailable when it ends before, and
+        AgentFault for an image that its node cannot run.
+        """
         handles = [f"{number}/{box}" for box in boxes]
         try:
             while True:
                 job = (await self._login.queue.jobs()).get(job_name(boxes[0]))
-                if job is None or not job.active:
+                looks = [] if job is not None and job.waits else await self._look(boxes)
+                if job is None or not job.active or any("fault" in it for it in looks):
                     for handle in handles:
                         await self._sandboxes.end(handle)
+                    _raise_fault(looks, number)
                     state = job.state if job is not None else "forgotten"
                     raise Unavailable(
                         f"job {number} ended as {state} before its work began",
@@ -145,15 +156,29 @@ class SlurmCreator:
                         retry_after_s=10.0,
                     )
                 self._why[request.run] = job.explain()
-                if not job.waits:
-                    calls = [self._login.line.call("touch", it) for it in tops]
-                    if all(it["there"] for it in await asyncio.gather(*calls)):
-                        return join_handles(handles)
+                if looks and all(it["address"] for it in looks):
+                    return join_handles(handles)
+                for note in (it["note"] for it in looks if "note" in it):
+                    self._why[request.run] = f"job {number} has its node, which is {note}"
         finally:
             self._why.pop(request.run, None)
 
+    async def _look(self, boxes: Sequence[str]) -> list[dict[str, Any]]:
+        calls = [self._login.line.call("look", {"box": box}) for box in boxes]
+        return await asyncio.gather(*calls)
+
     def _box_directory(self, box: str) -> str:
         return f"{self._login.root}/boxes/{box.partition('@')[0]}"
+
+
+def _raise_fault(looks: Sequence[Mapping[str, Any]], number: str) -> None:
+    """Raises AgentFault for a fault that a job has left, and Unavailable for one that may pass."""
+    for look in looks:
+        if look.get("sort") == "machine":
+            text = f"job {number} could not start its container: {look['fault']}"
+            raise Unavailable(text, reason="SandboxFailed", retry_after_s=10.0)
+        if "fault" in look:
+            raise AgentFault(look["sort"], look["fault"])
 
 
 def batch_options(template: Template, settings: SlurmSettings, *, reusable: bool) -> list[str]:

@@ -21,8 +21,9 @@ from fleetctl.providers.contract.base import (
     RunRequest,
 )
 from fleetctl.providers.contract.terms import Contract
-from fleetctl.providers.machines import machine_volumes
+from fleetctl.providers.machines import machine_containers, machine_volumes
 from fleetctl.providers.machines.agent_link import AgentLine
+from fleetctl.providers.machines.machine_containers import asks_container
 from fleetctl.providers.machines.machine_provider import MachineProvider
 from fleetctl.providers.remote.gangs.gang_nodes import NodeWork
 from fleetctl.providers.remote.gangs.joined_sandboxes import (
@@ -130,18 +131,38 @@ class SlurmProvider(MachineProvider):
         line = self._login.line
         if template.source is not None:
             await machine_volumes.bring_source(line, template.source, self._job(request.uid))
+        container = await self._describe_container(request, box)
         mounts = [
             {"path": path, "target": self._volume(mount.name)}
             for mount in template.volumes
             for path in (mount.mount_path, *mount.links)
+            if container is None
         ]
         python = await machine_volumes.ensure_python(line, template.image)
         interface = self._login.settings.interface or ""
-        fields = {"mounts": mounts, "python": python, "interface": interface}
+        fields = {
+            "mounts": mounts,
+            "python": python,
+            "interface": interface,
+            "container": container,
+        }
         await line.call("change", {"box": box, "fields": fields})
+
+    async def _describe_container(self, request: RunRequest, box: str) -> dict[str, object] | None:
+        """Returns what the job's program starts; None for a task without an image."""
+        template, place = request.template, self._boxes.place_of(f"/{box}")
+        if not asks_container(template):
+            return None
+        job, line = self._job(request.uid), self._login.line
+        await machine_containers.unpack_source(line, request, box=place, job=job)
+        targets = {it.name: self._volume(it.name) for it in template.volumes}
+        settings = self._login.settings.container
+        return machine_containers.describe_container(template, settings, targets, source="")
 
     async def _work(self, request: RunRequest, handle: str) -> NodeWork:
         work = await super()._work(request, handle)
+        if asks_container(request.template):
+            return work
         # The job's program has made all paths of volumes, for as long as it runs.
         volumes = [{**it, "links": []} for it in work.order["volumes"]]
         return NodeWork(work.place, {**work.order, "volumes": volumes})

@@ -14,6 +14,7 @@ from fleetctl.providers.contract.orphans import GONE_HINT, VOLUME, Orphan, Orpha
 from fleetctl.providers.contract.sandbox_access import ENDED_HINT, Entering, ExecStreams, ExecTarget
 from fleetctl.providers.contract.volume_files import VolumeFiles
 from fleetctl.providers.machines.carried_command import carry_command
+from fleetctl.providers.machines.machine_containers import enter_container
 from fleetctl.providers.machines.machine_volumes import MachineVolumes
 from fleetctl.providers.machines.openssh import explain_failure, sockets_in, ssh_command
 from fleetctl.providers.remote.gangs.joined_sandboxes import first_of
@@ -44,10 +45,11 @@ class SshEntering:
                 hint=ENDED_HINT,
             )
         directory = f"{line.facts['root']}/boxes/{box.partition('@')[0]}"
-        given = {"HOME": f"{directory}/home", **exec_channel.exec_variables(place)}
-        words = ["env", *(f"{name}={value}" for name, value in given.items())]
+        given = exec_channel.exec_variables(place)
+        words = [f"{name}={value}" for name, value in given.items()]
         words += exec_channel.exec_command(place, argv, work=f"{directory}/state/work")
         tty = streams.tty is not None
+        words = enter_container(reply, words, home=f"{directory}/home", terminal=tty)
         command = ssh_command(line.target, words, sockets=self._sockets, terminal=tty)
         code, said = await carry_command(command, streams)
         if code == FAILED and ("Connection" in said or "closed" in said):

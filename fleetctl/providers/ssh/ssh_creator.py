@@ -16,6 +16,13 @@ from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.guest.nodes.gang import node_name
 from fleetctl.providers.contract.base import Notify, RunRequest
 from fleetctl.providers.machines.agent_link import AgentFault
+from fleetctl.providers.machines.machine_containers import (
+    INSTALL,
+    NO_ENGINE,
+    asks_container,
+    refuse_fault,
+)
+from fleetctl.providers.machines.openssh import plain_command
 from fleetctl.providers.remote.gangs.joined_sandboxes import join_handles, node_tags, nodes_asked
 from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.providers.remote.sandboxes.pending_creates import PendingCreates
@@ -27,9 +34,10 @@ PATIENCE_S = 20.0
 LOOK_S = 1.0  # between two tries for a slot that another controller may free
 AGAIN_S = 30.0  # waiting callers are notified at once when it is their turn; this is the net
 GIVE_UP_S = 10.0
-_HINTS = {
+_FIXES = {
     "path": "mount it below your home, such as /home/me/data, or read $FLEETCTL_VOLUME_...",
     "python": "install Python 3.9 or later on a host, or write it as `script` or `command`",
+    "engine": f"install one there, such as by `{INSTALL}`, or leave out `image.registry`",
 }
 _LESS = "ask for less in `resources`, or add a host to the Provider object"
 Prepare = Callable[[RunRequest, SshLine, str], Awaitable[None]]  # the last: a box
@@ -88,16 +96,31 @@ class SshCreator:
         try:
             async with self._turns[size]:
                 claims = await self._claim_boxes(request)
+            return await self._prepare_boxes(request, claims)
         finally:
             self._why.pop(request.run, None)
+
+    async def _prepare_boxes(self, request: RunRequest, claims: Sequence[Claim]) -> str:
+        image = request.template.image
+        registry = image.registry if image is not None else None
         handles = [f"{line.name}/{box}" for line, box in claims]
         failed = claims[0][0]
         try:
             for line, box in claims:
                 failed = line
+                what = f"pulling image `{registry}`" if registry else "preparing what it needs"
+                self._why[request.run] = f"host `{line.name}` has room and is {what}"
                 await self._prepare(request, line, box)
         except AgentFault as error:
             await self._end(handles)
+            if registry:
+                raise refuse_fault(
+                    error,
+                    f"host `{failed.name}`",
+                    engine=failed.facts["containers"],
+                    reach=plain_command(failed.target),
+                    image=registry,
+                ) from error
             raise Refused(
                 f"host `{failed.name}` cannot make the image: {error}",
                 hint="change `image`, or install uv on the host",
@@ -181,7 +204,7 @@ class SshCreator:
                 return (line, made), ""
         why = "; ".join([*map(str, faults), *map(str, away)])
         if not away and faults and all(it.sort != "full" for it in faults):
-            hint = next((_HINTS[it.sort] for it in faults if it.sort in _HINTS), _LESS)
+            hint = next((_FIXES[it.sort] for it in faults if it.sort in _FIXES), _LESS)
             raise Refused(f"no host can take this task: {why}", hint=hint)
         return None, why
 
@@ -202,6 +225,8 @@ class SshCreator:
         cpu, memory, gpu, gpus = _size_of(request.template)
         if why := line.lacks(request):
             raise AgentFault("python", why)
+        if asks_container(request.template) and facts.get("containers", NO_ENGINE) == NO_ENGINE:
+            raise AgentFault("engine", "it has no podman or docker")
         if cpu > facts["cpu"]:
             raise AgentFault("never", f"it has {facts['cpu']} cores")
         if memory > facts["memory"]:
@@ -245,7 +270,11 @@ def volume_directory(line: SshLine, volume: str) -> str:
 
 
 def links_of(template: Template, line: SshLine, box: str) -> list[dict[str, str]]:
-    """Returns the paths that lead to directories of ours while the box lives."""
+    """Returns the paths that lead to directories of ours while the box lives; a container has all
+    of them by itself.
+    """
+    if asks_container(template):
+        return []
     found = [
         {"path": path, "target": volume_directory(line, mount.name)}
         for mount in template.volumes

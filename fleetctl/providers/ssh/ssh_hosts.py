@@ -8,7 +8,7 @@ import asyncio
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
@@ -16,8 +16,9 @@ from fleetctl.common.finding import Finding, Severity
 from fleetctl.guest.journal.ending import size_text
 from fleetctl.providers.contract.account import Account, AccountNow, CheckResult
 from fleetctl.providers.contract.base import RunRequest
-from fleetctl.providers.machines import machine_volumes
+from fleetctl.providers.machines import machine_containers, machine_volumes
 from fleetctl.providers.machines.agent_link import AWAY_S, AgentFault, AgentLine, Link
+from fleetctl.providers.machines.machine_containers import NO_ENGINE, asks_container
 from fleetctl.providers.machines.openssh import (
     INSTALL,
     PYTHON,
@@ -141,6 +142,7 @@ class SshHosts:
         directory = self._account().directory(self._home)
         interface = host.interface or ""
         hello = {"fleet": self._fleet, "lease_s": settings.lease, "interface": interface}
+        hello["engine"] = list(settings.container.command)
         line = self._lines[host.name] = SshLine(host, target, directory=directory, hello=hello)
         return line
 
@@ -182,7 +184,8 @@ async def _check_host(name: str, line: SshLine) -> list[CheckResult]:
         guest = f"Python {facts['python']}, {facts['installer']}"
     text = (
         f"`{line.name}`: {facts['cpu']} cores, {size_text(facts['memory'])}, {gpus};"
-        f" {len(boxes)} of {slots} slots taken; {guest}"
+        f" {len(boxes)} of {slots} slots taken; {guest};"
+        f" containers by {facts.get('containers', NO_ENGINE)}"
     )
     found = [CheckResult(name, "host", True, text)]
     reach = plain_command(line.target)
@@ -217,8 +220,19 @@ def read_guests(directory: Path) -> dict[str, str]:
 NO_FUNCTIONS = "hosts of one's own have no functions"
 
 
-def find_obstacles(template: Template, account: Account, home: Path) -> Iterator[Finding]:
+def find_obstacles(
+    template: Template,
+    account: Account,
+    home: Path,
+    lines: Sequence[SshLine] = (),
+) -> Iterator[Finding]:
+    """Finds work that no host can take. lines: those that were opened before, whose facts count."""
     yield from machine_volumes.find_obstacles(template, "ssh", NO_FUNCTIONS)
+    without = [line for line in lines if line.facts.get("containers") == NO_ENGINE]
+    if asks_container(template) and without and len(without) == len(lines):
+        message = f"no host of provider `{account.name}` has podman or docker"
+        hint = f"{plain_command(without[0].target)} {machine_containers.INSTALL}"
+        yield Finding(("image", "registry"), message, hint)
     nodes = nodes_of(template)
     if template.endpoints and nodes.max > 1:
         endpoint = next(iter(template.endpoints))

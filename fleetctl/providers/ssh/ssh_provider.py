@@ -20,8 +20,9 @@ from fleetctl.providers.contract.base import (
     RunRequest,
 )
 from fleetctl.providers.contract.terms import Contract
-from fleetctl.providers.machines import machine_volumes
+from fleetctl.providers.machines import machine_containers, machine_volumes
 from fleetctl.providers.machines.agent_link import AgentLine
+from fleetctl.providers.machines.machine_containers import asks_container
 from fleetctl.providers.machines.machine_provider import MachineProvider
 from fleetctl.providers.remote.gangs.gang_nodes import NodeWork
 from fleetctl.providers.remote.gangs.joined_sandboxes import (
@@ -92,7 +93,8 @@ class SshProvider(MachineProvider):
             raise failed[0]
 
     def _obstacles(self, template: Template, account: Account) -> Iterator[Finding]:
-        return ssh_hosts.find_obstacles(template, account, self._home)
+        lines = self._hosts.lines() if account.settings.get("hosts") else []
+        return ssh_hosts.find_obstacles(template, account, self._home, lines)
 
     async def reach(self) -> None:
         """Asks all hosts; one that answers will do."""
@@ -143,9 +145,26 @@ class SshProvider(MachineProvider):
         template = request.template
         if template.source is not None:
             await machine_volumes.bring_source(line, template.source, self._job(request.uid))
+        if asks_container(template):
+            await self._contain(request, line, box)
         python = await machine_volumes.ensure_python(line, template.image)
         if python:
             await line.call("change", {"box": box, "fields": {"python": python}})
+
+    async def _contain(self, request: RunRequest, line: SshLine, box: str) -> None:
+        """Starts the container of a box. Raises AgentFault, and Unavailable."""
+        template = request.template
+        place = self._boxes.place_of(f"{line.name}/{box}")
+        job = self._job(request.uid)
+        await machine_containers.unpack_source(line, request, box=place, job=job)
+        container = machine_containers.describe_container(
+            template,
+            self._hosts.settings.container,
+            {it.name: volume_directory(line, it.name) for it in template.volumes},
+            source=f"{place}/source",
+        )
+        fields = {"box": box, "container": container}
+        await line.call("contain", fields, deadline_s=machine_volumes.BUILD_S)
 
     def _line_of(self, handle: str) -> tuple[AgentLine, str]:
         line = self._hosts.line(split_handle(handle)[0])

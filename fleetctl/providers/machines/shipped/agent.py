@@ -16,8 +16,22 @@ import select
 import time
 from contextlib import suppress
 
-from fleetctl.providers.machines.shipped import allocation, environments, machine_files, warden
-from fleetctl.providers.machines.shipped.boxes import KILL, LEFT, LIVING, BoxError, Boxes
+from fleetctl.providers.machines.shipped import (
+    allocation,
+    containers,
+    engines,
+    environments,
+    machine_files,
+    warden,
+)
+from fleetctl.providers.machines.shipped.boxes import (
+    KILL,
+    LEFT,
+    LIVING,
+    BoxError,
+    Boxes,
+    supervisor_of,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -252,13 +266,17 @@ class Agent:
         self._fleet, self._lease_s = request.get("fleet", ""), request["lease_s"]
         if self._fleet:
             warden.note_lease(self.boxes.root, self._fleet, self._lease_s)
-        found = environments.find_facts(self.boxes.root, self.devices)
+        warden.detach(self._sweep_containers)
+        found = environments.find_facts(self.boxes.root, self.devices, request.get("engine", []))
         return {**found, "address": _own_address(request.get("interface", ""))}
 
     def here(self, _: Request) -> Request:
         """Takes a beat of the controller."""
         self._renew()
         return {}
+
+    def _sweep_containers(self) -> None:
+        engines.sweep_containers(self.boxes.root, self.boxes.list_containers, every_s=0.0)
 
     @property
     def devices(self) -> List[str]:
@@ -278,10 +296,14 @@ class Agent:
     def look(self, request: Request) -> Request:
         box = self.boxes.read(request["box"])
         state = self.boxes.state(request["box"], box) if box is not None else "gone"
-        about = {"tags": box["tags"], "box_id": box["id"]} if box is not None else {"tags": {}}
+        about: Request = {"tags": {}}
+        if box is not None:
+            enter = containers.enter_words(request["box"], box)
+            about = {"tags": box["tags"], "box_id": box["id"], "enter": enter}
         left = os.path.exists(os.path.join(self.boxes.path(request["box"]), LEFT))
         address = self.boxes.address(request["box"])
-        return {"state": state, "address": address, "left": left, **about}
+        beginning = self.boxes.beginning(request["box"])
+        return {"state": state, "address": address, "left": left, **beginning, **about}
 
     def list_boxes(self, _: Request) -> Request:
         found = [
@@ -373,7 +395,13 @@ def attach(agent: Agent, request: Request, order: bytes) -> int:
     if not order and not os.path.exists(state):
         os.write(1, b'{"e":"unbegun"}\n')
         return 4
-    agent.surround(box, path, request.get("secrets", {}))
+    secrets = request.get("secrets", {})
+    if begins and box.get("container") and supervisor_of(path)[1] < 0:
+        if not containers.hand_order(agent.boxes, name, order, secrets, box["cores"]):
+            return CLOSED
+        os.close(gate)  # its supervisor has its lock
+        order = b""
+    agent.surround(box, path, secrets)
     words = ["attach", "--dir", state, "--run", request["run"], *request["words"]]
     if order:
         # Until a supervisor has its lock, the gate alone keeps the box from being ended.
@@ -414,6 +442,18 @@ def end(agent: Agent, request: Request, _: bytes) -> int:
     return 0
 
 
+def contain(agent: Agent, request: Request, _: bytes) -> int:
+    """Starts the container of a box, with its image."""
+    name = request["box"]
+    box = agent.boxes.read(name) or {"gpus": []}
+    if not box.get("container"):
+        agent.boxes.change(name, {"container": request["container"]})
+    gpus = box["gpus"]
+    containers.start_container(agent.boxes, name, guest=agent.guest, gpus=gpus)
+    _write_reply({})
+    return 0
+
+
 def _run_guest_verb(agent: Agent, python: str, words: List[str]) -> int:
     """Does a verb of the guest in this process, or becomes the Python of an image for it."""
     if python:
@@ -438,6 +478,7 @@ _FORKED = {
     "stop": stop,
     "relay": relay,
     "end": end,
+    "contain": contain,
     "environment": environments.build,
     **machine_files.VERBS,
     **allocation.VERBS,

@@ -7,17 +7,20 @@ files, and journals and logs are read where they are written. It needs no networ
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import time
 from typing import Any, Callable, Dict
 
+from fleetctl.providers.machines.shipped import containers, engines
 from fleetctl.providers.machines.shipped.boxes import (
     BEGIN_S,
     KILL,
     LEFT,
     READY,
+    BoxError,
     Boxes,
     remove_tree,
     supervisor_of,
@@ -26,10 +29,11 @@ from fleetctl.providers.machines.shipped.environments import address_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List
+    from typing import List, Mapping
 
 LOOK_S = 0.1
 INBOX = "inbox"
+LEASH = "leash"  # as fleetctl/guest/remote/place.py names it
 TAKEN_S = 30.0  # for an order to be taken
 SETTLE_S = 5.0  # between an order and its supervisor
 
@@ -54,12 +58,10 @@ class Allocation:
         for link in links:
             self._boxes.make_link(link["path"], link["target"], [])
         os.makedirs(self._inbox, 0o700, exist_ok=True)
-        ready = os.path.join(self._path, READY)
-        with open(f"{ready}.new", "w", encoding="utf-8") as file:
-            interface = box.get("interface", "")
-            file.write(address_of(interface) if interface else os.uname().nodename)
-        os.replace(f"{ready}.new", ready)
         try:
+            if box.get("container") and not self._contain(box["container"]["image"]):
+                return
+            self._take_orders(box.get("interface", ""))
             while self._look(box):
                 time.sleep(LOOK_S)
         finally:
@@ -69,6 +71,34 @@ class Allocation:
             with open(os.path.join(self._path, LEFT), "w", encoding="utf-8"):
                 pass  # the job may go on, with the other nodes of the run
             self._boxes.remove_links(self._name, {"links": links})
+
+    def _take_orders(self, interface: str) -> None:
+        """Shows that orders are taken from now on, at this address."""
+        ready = os.path.join(self._path, READY)
+        with open(f"{ready}.new", "w", encoding="utf-8") as file:
+            file.write(address_of(interface) if interface else os.uname().nodename)
+        os.replace(f"{ready}.new", ready)
+        self._busy_until_s = time.monotonic() + BEGIN_S
+
+    def _contain(self, image: str) -> bool:
+        """Starts the container of the box; returns whether it is there. It ends with this process,
+        also where that is killed: the scheduler knows nothing of containers.
+        """
+        engines.sweep_containers(self._boxes.root, self._boxes.list_containers)
+        self._boxes.note_beginning(self._name, note=f"pulling image `{image}`")
+        os.makedirs(self._state, 0o700, exist_ok=True)
+        path = os.path.join(self._state, LEASH)
+        leash = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(leash, fcntl.LOCK_EX)
+        try:
+            containers.start_container(
+                self._boxes, self._name, guest=self._guest, gpus=list_own_gpus(os.environ)
+            )
+        except (BoxError, OSError) as error:
+            sort = error.sort if isinstance(error, BoxError) else "machine"
+            self._boxes.note_beginning(self._name, fault=str(error), sort=sort)
+            return False
+        return True
 
     def _note_term(self, *_: Any) -> None:
         self._asked_to_end = True
@@ -105,6 +135,13 @@ class Allocation:
             self._fork([*words, "--grace", str(request["grace_s"])], "", "")
             return
         self._busy_until_s = time.monotonic() + SETTLE_S
+        if box.get("container") and supervisor_of(self._path)[1] < 0:
+            order = request["order"].encode()
+            cores = sorted(os.sched_getaffinity(0))
+            job = {name: text for name, text in os.environ.items() if name.startswith("SLURM_")}
+            given = {**job, **request["secrets"]}
+            containers.hand_order(self._boxes, self._name, order, given, cores)
+            return
         environment = {**os.environ, "HOME": os.path.join(self._path, "home")}
         environment.update(request["secrets"])
         python = box["python"]
@@ -138,6 +175,13 @@ class Allocation:
             main(["guest", *words])
         finally:
             os._exit(0)
+
+
+def list_own_gpus(environment: Mapping[str, str]) -> List[int]:
+    """Returns the indexes of the GPUs that the scheduler gave this job."""
+    names = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES")
+    text = next((environment[name] for name in names if environment.get(name)), "")
+    return [int(it) for it in text.split(",") if it.isdigit()]
 
 
 def post(agent: Any, request: Any, _: bytes) -> int:

@@ -14,9 +14,11 @@ import os
 import shutil
 import time
 
+from fleetctl.providers.machines.shipped import engines
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterator, List, Optional, Tuple
+    from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
     Box = Dict[str, Any]
 
@@ -28,6 +30,7 @@ BUSY = -2  # in place of a descriptor of a gate
 KILL = "kill"  # the file of a box that its owner wants gone at once
 LEFT = "left"  # the file of a box whose allocation has ended its work
 READY = "ready"  # the file of a box whose allocation takes orders
+BEGINNING = "beginning.json"  # the file of a box whose allocation does not take orders yet
 LIVING = ("new", "live")
 
 
@@ -90,6 +93,23 @@ class Boxes:
                 return file.read()
         except (FileNotFoundError, NotADirectoryError):
             return ""
+
+    def beginning(self, name: str) -> Dict[str, str]:
+        """Returns what an allocation does before it takes orders, as `note`, or why it never will,
+        as `fault` and its `sort`.
+        """
+        try:
+            with open(os.path.join(self.path(name), BEGINNING), encoding="utf-8") as file:
+                found: Dict[str, str] = json.load(file)
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return {}
+        return found
+
+    def note_beginning(self, name: str, **fields: str) -> None:
+        path = os.path.join(self.path(name), BEGINNING)
+        with open(f"{path}.new", "w", encoding="utf-8") as file:
+            json.dump(fields, file)
+        os.replace(f"{path}.new", path)
 
     def names(self) -> List[str]:
         return sorted(name for name in os.listdir(self._directory) if not name.startswith("."))
@@ -280,6 +300,12 @@ class Boxes:
                 continue  # another process sweeps
             if not 0 <= age_s < keep_s:
                 remove_tree(entry.path)
+        engines.sweep_containers(self.root, self.list_containers)
+
+    def list_containers(self) -> Set[str]:
+        """Returns the names of the containers that boxes have."""
+        found = ((name, self.read(name)) for name in self.names())
+        return {engines.container_name(name, box) for name, box in found if box}
 
     def enter_gate(self, name: str, *, alone: bool, waits: bool = True) -> int:
         """Returns the descriptor that keeps a box from being ended, or with `alone` from being
@@ -315,6 +341,12 @@ class Boxes:
         """Kills its processes, of whom none is there when this returns True."""
         from fleetctl.guest.remote.process.tree import Tree
 
+        box = self.read(name)
+        container = box.get("container") if box is not None else None
+        if box is not None and container and container["command"]:
+            container_name = engines.container_name(name, box)
+            if not engines.remove_container(container["command"], container_name):
+                return False
         if self.is_left(name):
             return True
         state = os.path.join(self.path(name), "state")
@@ -326,7 +358,8 @@ class Boxes:
         except FileNotFoundError:
             return True  # no work has begun
         held, _ = supervisor_of(self.path(name))
-        box = self.read(name)
+        if container:
+            return not held  # the kernel has ended all with the first process of the container
         # Another machine, such as a cluster's login, has made the box by its own count.
         since_s = box["at"] if box is not None and box["boot"] == boot_id() else 0.0
         tree = Tree(int(text) if held and text else -1, runs, since_s=since_s)

@@ -18,6 +18,8 @@ import struct
 import subprocess
 import sys
 
+from fleetctl.providers.machines.shipped.engines import describe_engine
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Tuple
@@ -69,8 +71,8 @@ def _start_interpreter() -> List[str]:
     return [it for it in sys.modules if it not in before and it.partition(".")[0] in library]
 
 
-def find_facts(root: str, devices: List[str]) -> Dict[str, Any]:
-    """Returns what a controller plans with."""
+def find_facts(root: str, devices: List[str], engine: List[str]) -> Dict[str, Any]:
+    """Returns what a controller plans with. engine: as `engines.find_engine` takes it."""
     disk = os.statvfs(root)
     return {
         "cpu": len(os.sched_getaffinity(0)),
@@ -80,6 +82,7 @@ def find_facts(root: str, devices: List[str]) -> Dict[str, Any]:
         "root": root,
         "free": disk.f_bavail * disk.f_frsize,
         "installer": "uv" if _find_uv() else "pip",
+        "containers": describe_engine(engine),
         "ends_with_login": _ends_with_login(),
     }
 

@@ -35,7 +35,7 @@ from fleetctl.providers.contract.sandbox_access import (
 )
 from fleetctl.providers.remote.sandboxes.exec_channel import LineSplitter, RemoteSession
 from fleetctl.providers.sources.pinning import current_commit
-from fleetctl.specs.blocks.template import Source, Template, VolumeMount
+from fleetctl.specs.blocks.template import Image, Source, Template, VolumeMount
 
 ALONE_S = 300.0  # that a driver lives without its host: a line that broke is made again before
 START_S = 600.0  # for a slot to be free, and for the run to begin
@@ -178,7 +178,7 @@ async def end_session(
 
 def _refuse_other_options(request: SessionRequest, account: str) -> None:
     for name in NATIVE_REFUSED:
-        if request.native.get(name) is not None:
+        if request.native.get(name) is not None and not _names_image(request, name):
             raise Refused(
                 f"`{name}` is an object of another provider, and this interpreter runs on"
                 f" `{account}`",
@@ -190,6 +190,11 @@ def _refuse_other_options(request: SessionRequest, account: str) -> None:
             f" on `{account}`",
             hint="pass the values: secrets={'NAME': os.environ['NAME']}",
         )
+
+
+def _names_image(request: SessionRequest, option: str) -> bool:
+    """Returns whether an option is the reference of an image of a registry."""
+    return option == "image" and isinstance(request.native.get(option), str)
 
 
 async def _pin_repository(request: SessionRequest) -> SessionRequest:
@@ -218,7 +223,7 @@ def _run_request(request: SessionRequest) -> RunRequest:
         volumes = (VolumeMount(name=place.volume, mount_path=place.mount_path),)
     template = Template(
         python=_PROGRAM.format(driver=driver, given=json.dumps(given)),
-        image=request.image,
+        image=_image_of(request),
         volumes=volumes,
         source=Source(git=request.repository) if request.repository is not None else None,
         timeout_seconds=math.ceil(request.lifetime_s + SLACK_S),
@@ -237,6 +242,13 @@ def _run_request(request: SessionRequest) -> RunRequest:
         reusable=False,
         parent=request.parent,
     )
+
+
+def _image_of(request: SessionRequest) -> Image | None:
+    reference = request.native.get("image")
+    if not isinstance(reference, str):
+        return request.image
+    return (request.image or Image()).model_copy(update={"registry": reference})
 
 
 async def _start_run(runs: SessionRuns, order: RunRequest) -> str:
