@@ -46,7 +46,7 @@ COMMANDS = (
     "fleetctl.providers.local.local_provider",
     "fleetctl.providers.modal.modal_provider",
     "fleetctl.stores.sqlite.store",
-    "fleetctl.views.tasks",
+    "tests.servers.imported",
     "tests.servers.shipped",
 )
 # And this module, which pickle would else import in each command.
