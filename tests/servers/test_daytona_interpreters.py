@@ -13,8 +13,9 @@ import pytest
 
 from fleetctl import DaytonaInterpreter
 from fleetctl.common.errors import Unavailable
-from fleetctl.providers.daytona import daytona_session
-from fleetctl.providers.daytona.daytona_session import CALL_S, START_SLACK_S
+from fleetctl.providers.daytona.runs import daytona_sandboxes
+from fleetctl.providers.daytona.runs.daytona_driver import START_SLACK_S
+from fleetctl.providers.remote.runs import run_session
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.emulators.driving.modal import eventually
 
@@ -95,12 +96,13 @@ def test_a_shutdown_that_does_not_come_through_is_told_and_may_be_asked_for_agai
 ) -> None:
     interpreter = DaytonaInterpreter(timeout=600)
     interpreter.start()
-    monkeypatch.setattr(daytona_session, "CALL_S", 1.0)
     busy = emulator.fault(operation="deleteSandbox", status=409)
-    with pytest.raises(Unavailable, match="cannot be ended"):
-        interpreter.shutdown()
+    with monkeypatch.context() as short:
+        short.setattr(daytona_sandboxes, "END_S", 1.0)
+        short.setattr(run_session, "END_S", 1.0)
+        with pytest.raises(Unavailable, match="cannot be ended"):
+            interpreter.shutdown()
     assert its_sandbox(emulator)["state"] == "started"
     emulator.remove_faults(busy)
-    monkeypatch.setattr(daytona_session, "CALL_S", CALL_S)
     interpreter.shutdown()
     assert emulator.state()["present"] == []

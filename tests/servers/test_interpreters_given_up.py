@@ -138,6 +138,29 @@ def cloud(
     assert cloud.held() == []
 
 
+@pytest.mark.parametrize("cloud", ["daytona"], indirect=True)
+def test_what_a_create_made_whose_answer_is_lost_is_adopted(cloud: Cloud) -> None:
+    before = len(cloud.made())
+    cloud.lose_answer()
+    with Interpreter(provider=cloud.name) as interpreter:
+        assert interpreter.execute("SUBMIT(a=1)").a == 1
+    assert len(cloud.made()) == before + 1
+    assert cloud.held() == []
+
+
+@pytest.mark.parametrize("cloud", ["daytona"], indirect=True)
+def test_a_create_that_starts_when_its_answer_is_lost_is_adopted(cloud: Cloud) -> None:
+    cloud.slow()
+    test_what_a_create_made_whose_answer_is_lost_is_adopted(cloud)
+
+
+@pytest.mark.parametrize("cloud", ["daytona"], indirect=True)
+def test_a_create_that_lands_late_and_starts_slowly_leaves_nothing(cloud: Cloud) -> None:
+    cloud.slow()  # and what starts cannot be deleted there
+    test_a_create_that_lands_after_its_answer_was_lost_leaves_nothing(cloud)
+
+
+@pytest.mark.parametrize("cloud", ["modal"], indirect=True)
 def test_a_create_whose_answer_is_lost_leaves_nothing(cloud: Cloud) -> None:
     before = len(cloud.made())
     cloud.lose_answer()
@@ -148,14 +171,13 @@ def test_a_create_whose_answer_is_lost_leaves_nothing(cloud: Cloud) -> None:
 
 
 def test_a_create_that_lands_after_its_answer_was_lost_leaves_nothing(cloud: Cloud) -> None:
+    before = len(cloud.made())
     cloud.hide()
-    test_a_create_whose_answer_is_lost_leaves_nothing(cloud)
-
-
-@pytest.mark.parametrize("cloud", ["daytona"], indirect=True)
-def test_a_create_whose_answer_is_lost_while_it_starts_leaves_nothing(cloud: Cloud) -> None:
-    cloud.slow()  # and what starts cannot be deleted there
-    test_a_create_whose_answer_is_lost_leaves_nothing(cloud)
+    cloud.lose_answer()
+    with pytest.raises(Unavailable, match=r"sandbox .*cannot be (made|looked up)"):
+        Interpreter(provider=cloud.name).start()
+    assert len(cloud.made()) == before + 1
+    assert cloud.held() == []
 
 
 def test_a_start_that_is_cancelled_leaves_nothing_and_another_may_follow(cloud: Cloud) -> None:
