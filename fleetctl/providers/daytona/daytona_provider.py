@@ -141,6 +141,9 @@ class DaytonaProvider(RemoteProvider):
         workspace = await self._workspace(request, request.handle)
         return await daytona_driver.start_driver(self._sandboxes, request, workspace, hear_error)
 
+    async def rest(self) -> None:
+        await self._connection.close()
+
     async def end_run(self, uid: str, run: str, *, within_s: float, handle: str = "") -> bool:
         if daytona_endings.process_exits():
             await self._creating.makings.give_up(run)

@@ -165,11 +165,13 @@ class RemoteProvider(ABC):
         net. late_s: seconds to look out for one that is not there yet.
         """
         until_s = time.monotonic() + late_s
-        with suppress(FleetctlError):  # that of the start is more informative
-            while not await self.end_run(uid, run, within_s=DISCARD_S):
-                if time.monotonic() > until_s:
+        while True:
+            with suppress(FleetctlError):  # that of the start is more informative
+                if await self.end_run(uid, run, within_s=DISCARD_S):
                     return
-                await asyncio.sleep(END_LOOK_S)
+            if time.monotonic() > until_s:
+                return
+            await asyncio.sleep(END_LOOK_S)
 
     async def ensure_function(self, asset: FunctionAsset) -> ServerAddress | None:
         name = asset.order.name

@@ -130,6 +130,15 @@ class SessionDriver:
 
 
 @runtime_checkable
+class AppHost(Protocol):
+    """A backend whose sessions are in an app of a name that the program gives."""
+
+    def use_app(self, name: str) -> None:
+        """Puts sessions into this app. Called before anything else."""
+        ...
+
+
+@runtime_checkable
 class DriverHost(Protocol):
     """A backend that starts drivers itself, in the sandbox that the first phase of a start made."""
 
@@ -141,14 +150,21 @@ class DriverHost(Protocol):
         """
         ...
 
+    async def rest(self) -> None:
+        """Closes what is not worth keeping open until the next session."""
+        ...
+
 
 class SessionProvider:
     """The connections that the sessions of an event loop at one account share; they live as long as
     any session. make: builds the backend, for the sandboxes of the store INTERPRETERS.
     """
 
-    def __init__(self, make: Callable[[], SessionRuns], enter: Callable[[], Entering]) -> None:
+    def __init__(
+        self, make: Callable[[], SessionRuns], enter: Callable[[], Entering], app: str
+    ) -> None:
         self._make = make
+        self._app = app
         self._enter = enter
         self._users = 0
         self._runs: SessionRuns | None = None
@@ -156,7 +172,10 @@ class SessionProvider:
 
     @property
     def runs(self) -> SessionRuns:
-        self._runs = self._runs or self._make()
+        if self._runs is None:
+            self._runs = self._make()
+            if self._app and isinstance(self._runs, AppHost):
+                self._runs.use_app(self._app)
         return self._runs
 
     @property
@@ -171,6 +190,9 @@ class SessionProvider:
         self._users -= 1
         if self._users:
             return
+        if isinstance(self._runs, DriverHost):
+            await self._runs.rest()  # what it knows of images serves the next session
+            return
         runs, entering = self._runs, self._entering
         self._runs = self._entering = None
         if entering is not None:
@@ -180,14 +202,19 @@ class SessionProvider:
 
 
 Parts = tuple[Callable[[], SessionRuns], Callable[[], Entering]]
-_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[Path, str], SessionProvider]] = (
-    WeakKeyDictionary()
-)
+SharedProviders = dict[tuple[Path, str, str], SessionProvider]
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, SharedProviders] = WeakKeyDictionary()
 
 
-def _share_provider(home: Path, account: str, parts: Parts) -> SessionProvider:
+def _share_provider(
+    home: Path, account: str, parts: Parts, native: Mapping[str, object]
+) -> SessionProvider:
     known = _shared.setdefault(asyncio.get_running_loop(), {})
-    return known.setdefault((home, account), SessionProvider(*parts))
+    plain = known.setdefault((home, account, ""), SessionProvider(*parts, app=""))
+    app = getattr(native.get("app"), "name", None) or native.get("app_name")
+    if not isinstance(plain.runs, AppHost) or not isinstance(app, str):
+        return plain
+    return known.setdefault((home, account, app), SessionProvider(*parts, app=app))
 
 
 async def open_session(
@@ -196,7 +223,7 @@ async def open_session(
     """Begins the run of a session and connects to its driver; see contract/sandbox_access.py.
     account: the name of the provider; parts: of a SessionProvider.
     """
-    provider = _share_provider(home, account, parts)
+    provider = _share_provider(home, account, parts, request.native)
     _refuse_other_options(request, account, provider.runs.session_options)
     kind: type[RunSession]
     if isinstance(provider.runs, DriverHost):
@@ -225,8 +252,7 @@ async def end_session(
     home: Path, name: str, native: Mapping[str, str], *, account: str, parts: Parts
 ) -> bool:
     """Ends a session, as contract/sandbox_access.py describes."""
-    del native
-    provider = _share_provider(home, account, parts)
+    provider = _share_provider(home, account, parts, native)
     provider.join()
     try:
         return await provider.runs.end_run(INTERPRETERS, name, within_s=END_S)
@@ -321,6 +347,9 @@ async def _start_run(runs: SessionRuns, order: RunRequest) -> str:
         except Unavailable as error:
             if error.reason not in ("Queued", "Building") or loop.time() > until_s:
                 raise
+        except TimeoutError as error:
+            what = f"the sandbox of run `{order.run}` was not made in time"
+            raise Unavailable(what, perhaps_made=True) from error
         await asyncio.sleep(AGAIN_S)
 
 
