@@ -18,6 +18,7 @@ from fleetctl.providers.daytona.runs.daytona_driver import START_SLACK_S
 from fleetctl.providers.remote.runs import run_session
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.emulators.driving.modal import eventually
+from tests.interpreters import declare_provider
 
 
 @pytest.fixture
@@ -47,6 +48,19 @@ def test_it_ends_by_its_age_and_never_for_being_quiet(emulator: DaytonaEmulator)
         assert interpreter.execute("SUBMIT(a=1)").a == 1
         emulator.advance(120)
         eventually(lambda: emulator.state()["present"] == [])
+
+
+def test_it_runs_at_the_account_of_a_provider_object(
+    emulator: DaytonaEmulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = {"type": "daytona", "account": {"apiKeyEnv": "TEAM_B_KEY"}}
+    declare_provider(tmp_path / "home", "team-b", spec)
+    monkeypatch.setenv("TEAM_B_KEY", emulator.env["DAYTONA_API_KEY"])
+    monkeypatch.delenv("DAYTONA_API_KEY")
+    with DaytonaInterpreter(provider="team-b") as interpreter:
+        assert interpreter.execute("SUBMIT(a=1)").a == 1
+        labels = its_sandbox(emulator)["labels"]
+        assert (labels["fleet"], labels["kind"]) == ("interpreters", "interpreter")
 
 
 def test_a_spec_of_the_program_cannot_take_that_away(emulator: DaytonaEmulator) -> None:
