@@ -130,7 +130,7 @@ def slurm(directory: Path) -> Iterator[Place]:
 @contextmanager
 def _machines(directory: Path, sort: str, spec: dict[str, object], root: Path) -> Iterator[Place]:
     home = directory / "home"
-    _declare_provider(home, sort, spec)
+    declare_provider(home, sort, {sort: spec})
 
     def read(volume: str, path: str) -> str:
         return (root / "volumes" / volume / path).read_text(encoding="utf-8")
@@ -155,12 +155,12 @@ def hold_machine_paths() -> Iterator[None]:
         yield
 
 
-def _declare_provider(home: Path, sort: str, spec: dict[str, object]) -> None:
+def declare_provider(home: Path, name: str, spec: dict[str, object]) -> None:
     """Stores a Provider object as `fleetctl apply` does, without a controller."""
     store = open_store(home, SystemClock())
     with store.transaction():
-        text = json.dumps({sort: spec})
-        row = Resource(f"uid-{sort}", "Provider", sort, 1, 0, text, "{}", {}, {}, time.time())
+        text = json.dumps(spec)
+        row = Resource(f"uid-{name}", "Provider", name, 1, 0, text, "{}", {}, {}, time.time())
         store.resources.put(row, expected_version=None)
     store.close()
 

@@ -14,6 +14,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -210,25 +211,29 @@ def session_opener(provider: str, home: Path) -> OpenSession:
     """
     account = declared_account(provider, home)
     plugin = plugin_of(account.sort) if account.sort in SORTS else None
-    if plugin is not None and plugin.run_sessions:
-        from fleetctl.providers.remote.runs.run_session import open_session
-
-        return partial(open_session, account=provider, parts=_session_parts(account, home))
-    if plugin is None or account.name != account.sort or not plugin.session:
+    if plugin is None or not (
+        plugin.run_sessions or (plugin.session and account.name == account.sort)
+    ):
         known = ", ".join(f"`{name}`" for name in sorted(filter(_has_sessions, BUILT_IN)))
         raise Refused(
             f"`{provider}` is not a provider that interpreters run on; there is {known}",
             hint="pass provider=... or set FLEETCTL_PROVIDER",
         )
     try:
-        return cast(OpenSession, import_part(plugin.session))
+        if not plugin.run_sessions:
+            return cast(OpenSession, import_part(plugin.session))
+        if plugin.sdk:
+            import_module(plugin.sdk)  # what it does at exit has to come after ours
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "fleetctl":
             raise
         raise Refused(
             f"provider `{provider}` needs the package `{error.name}`, which is not installed",
-            hint=install_hint(provider),
+            hint=install_hint(account.sort),
         ) from error
+    from fleetctl.providers.remote.runs.run_session import open_session
+
+    return partial(open_session, account=provider, parts=_session_parts(account, home))
 
 
 def session_ender(provider: str, home: Path) -> EndSession:

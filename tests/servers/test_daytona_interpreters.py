@@ -13,10 +13,12 @@ import pytest
 
 from fleetctl import DaytonaInterpreter
 from fleetctl.common.errors import Unavailable
-from fleetctl.providers.daytona import daytona_session
-from fleetctl.providers.daytona.daytona_session import CALL_S, START_SLACK_S
+from fleetctl.providers.daytona.runs import daytona_sandboxes
+from fleetctl.providers.daytona.runs.daytona_driver import START_SLACK_S
+from fleetctl.providers.remote.runs import run_session
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.emulators.driving.modal import eventually
+from tests.interpreters import declare_provider
 
 
 @pytest.fixture
@@ -46,6 +48,19 @@ def test_it_ends_by_its_age_and_never_for_being_quiet(emulator: DaytonaEmulator)
         assert interpreter.execute("SUBMIT(a=1)").a == 1
         emulator.advance(120)
         eventually(lambda: emulator.state()["present"] == [])
+
+
+def test_it_runs_at_the_account_of_a_provider_object(
+    emulator: DaytonaEmulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = {"type": "daytona", "account": {"apiKeyEnv": "TEAM_B_KEY"}}
+    declare_provider(tmp_path / "home", "team-b", spec)
+    monkeypatch.setenv("TEAM_B_KEY", emulator.env["DAYTONA_API_KEY"])
+    monkeypatch.delenv("DAYTONA_API_KEY")
+    with DaytonaInterpreter(provider="team-b") as interpreter:
+        assert interpreter.execute("SUBMIT(a=1)").a == 1
+        labels = its_sandbox(emulator)["labels"]
+        assert (labels["fleet"], labels["kind"]) == ("interpreters", "interpreter")
 
 
 def test_a_spec_of_the_program_cannot_take_that_away(emulator: DaytonaEmulator) -> None:
@@ -95,12 +110,13 @@ def test_a_shutdown_that_does_not_come_through_is_told_and_may_be_asked_for_agai
 ) -> None:
     interpreter = DaytonaInterpreter(timeout=600)
     interpreter.start()
-    monkeypatch.setattr(daytona_session, "CALL_S", 1.0)
     busy = emulator.fault(operation="deleteSandbox", status=409)
-    with pytest.raises(Unavailable, match="cannot be ended"):
-        interpreter.shutdown()
+    with monkeypatch.context() as short:
+        short.setattr(daytona_sandboxes, "END_S", 1.0)
+        short.setattr(run_session, "END_S", 1.0)
+        with pytest.raises(Unavailable, match="cannot be ended"):
+            interpreter.shutdown()
     assert its_sandbox(emulator)["state"] == "started"
     emulator.remove_faults(busy)
-    monkeypatch.setattr(daytona_session, "CALL_S", CALL_S)
     interpreter.shutdown()
     assert emulator.state()["present"] == []

@@ -75,7 +75,7 @@ class Cloud:
 def modal_cloud() -> Iterator[Cloud]:
     with ModalEmulator() as emulator:
         create = partial(emulator.do, "fault", rpc="SandboxCreateV2", when="after")
-        look_up = partial(emulator.do, "fault", rpc="SandboxGetFromName")
+        look_up = partial(emulator.do, "fault", rpc="SandboxGetFromNameV2")
         yield Cloud(
             name="modal",
             variables=emulator.env,
@@ -138,24 +138,35 @@ def cloud(
     assert cloud.held() == []
 
 
-def test_a_create_whose_answer_is_lost_leaves_nothing(cloud: Cloud) -> None:
+def test_what_a_create_made_whose_answer_is_lost_is_adopted(cloud: Cloud) -> None:
     before = len(cloud.made())
     cloud.lose_answer()
-    with pytest.raises(Unavailable, match="the interpreter's sandbox cannot be made"):
-        Interpreter(provider=cloud.name).start()
+    with Interpreter(provider=cloud.name) as interpreter:
+        assert interpreter.execute("SUBMIT(a=1)").a == 1
     assert len(cloud.made()) == before + 1
     assert cloud.held() == []
 
 
-def test_a_create_that_lands_after_its_answer_was_lost_leaves_nothing(cloud: Cloud) -> None:
-    cloud.hide()
-    test_a_create_whose_answer_is_lost_leaves_nothing(cloud)
+@pytest.mark.parametrize("cloud", ["daytona"], indirect=True)
+def test_a_create_that_starts_when_its_answer_is_lost_is_adopted(cloud: Cloud) -> None:
+    cloud.slow()
+    test_what_a_create_made_whose_answer_is_lost_is_adopted(cloud)
 
 
 @pytest.mark.parametrize("cloud", ["daytona"], indirect=True)
-def test_a_create_whose_answer_is_lost_while_it_starts_leaves_nothing(cloud: Cloud) -> None:
+def test_a_create_that_lands_late_and_starts_slowly_leaves_nothing(cloud: Cloud) -> None:
     cloud.slow()  # and what starts cannot be deleted there
-    test_a_create_whose_answer_is_lost_leaves_nothing(cloud)
+    test_a_create_that_lands_after_its_answer_was_lost_leaves_nothing(cloud)
+
+
+def test_a_create_that_lands_after_its_answer_was_lost_leaves_nothing(cloud: Cloud) -> None:
+    before = len(cloud.made())
+    cloud.hide()
+    cloud.lose_answer()
+    with pytest.raises(Unavailable, match=r"sandbox .*cannot be (made|looked up)"):
+        Interpreter(provider=cloud.name).start()
+    assert len(cloud.made()) == before + 1
+    assert cloud.held() == []
 
 
 def test_a_start_that_is_cancelled_leaves_nothing_and_another_may_follow(cloud: Cloud) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from fleetctl.common.errors import Refused
 from fleetctl.common.finding import Finding
@@ -36,6 +36,9 @@ from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.terms import Contract
 from fleetctl.specs.blocks.nodes import NodeRange, nodes_of
 from fleetctl.specs.blocks.template import Template
+
+if TYPE_CHECKING:
+    from fleetctl.providers.contract.sandbox_access import SessionRequest
 
 ENDPOINT_TOKEN = "OPENAI_API_KEY"  # noqa: S105 - the name of the variable, not its value
 
@@ -193,7 +196,7 @@ class RunRequest:
     labels: Mapping[str, str] = field(default_factory=dict)  # of its object
     # That its parameter `file` or `files` names, in that order.
     files: tuple[InputFile | MountedFile, ...] = ()
-    parent: str = ""  # of an interpreter's session: the run whose code asked for it
+    session: SessionRequest | None = None  # of an interpreter; None: a task
 
     @property
     def nodes(self) -> NodeRange:

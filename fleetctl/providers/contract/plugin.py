@@ -35,7 +35,7 @@ class Plugin(NamedTuple):
     (home, account), Orphans. exec: with (home, account), Entering, used by `exec`, `cp` and
     `port-forward`. check: a Check, for `doctor`.
     session: an OpenSession, and session_end: an EndSession, for interpreters; or run_sessions: its
-    sessions are runs, joined through exec (remote/runs/run_session.py). kept: called with
+    sessions are runs of its backend (remote/runs/run_session.py). kept: called with
     (home, uid, run), where a task's own files outlive it. listed_bytes: called with (home, volume),
     where it is cheap. caches: with (home), Caches on this machine.
     sdk: the package that its extra installs. A part that it lacks is empty.

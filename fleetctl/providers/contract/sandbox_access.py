@@ -1,9 +1,8 @@
 """The interfaces for entering a sandbox: commands beside a running task, for `exec`, `cp` and
 `port-forward`, and the session of an interpreter with its driver.
 
-Implemented by `providers/<name>/<name>_session.py` as `open_session(home, request)`, named in the
-provider's plugin.py, called by fleetctl/interpreter alone. A session never looks into the data on
-the line.
+A session is a run and a driver (remote/runs/run_session.py), or `local`'s own as its plugin.py
+names it; called by fleetctl/interpreter alone. A session never looks into the data on the line.
 """
 
 from __future__ import annotations

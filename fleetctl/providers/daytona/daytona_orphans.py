@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from fleetctl.common.errors import Refused
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.orphans import (
     GONE_HINT,
-    INTERPRETERS,
     SNAPSHOT,
     VOLUME,
     Orphan,
@@ -29,8 +28,6 @@ from fleetctl.providers.remote.sandboxes.sandbox_names import of_tags
 from fleetctl.providers.remote.service_calls import ToleratedAnswer
 
 JOBS = "jobs"  # where the objects of this home link the images that they need
-INTERPRETER_LABEL = "fleetctl-interpreter"
-PARENT_LABEL = "fleetctl-parent"
 LIST_S = 60.0
 LOOKS_AT_ONCE = 16
 END_S = 120.0  # to end a sandbox and see that it is over
@@ -52,7 +49,7 @@ class DaytonaOrphans:
             orphan
             for one in listed
             if daytona_endings.is_listed(state_of(one))
-            for orphan in self._read_labels(one.id, dict(one.labels))
+            and (orphan := of_tags(self._name, one.id, dict(one.labels))) is not None
         ]
         # The list comes from an index, which shows for a while what has ended.
         places = asyncio.Semaphore(LOOKS_AT_ONCE)
@@ -68,14 +65,6 @@ class DaytonaOrphans:
             *known,
             *(_of_snapshot(self._name, one.name, self._place / JOBS) for one in made),
         ]
-
-    def _read_labels(self, handle: str, labels: dict[str, str]) -> Iterator[Orphan]:
-        for orphan in (
-            of_tags(self._name, handle, labels),
-            _of_interpreter(self._name, handle, labels),
-        ):
-            if orphan is not None:
-                yield orphan
 
     async def remove(self, orphan: Orphan) -> None:
         client = await self._connection.client()
@@ -149,30 +138,6 @@ def _of_snapshot(
         0.0,
         kind=SNAPSHOT,
         users=needed,
-    )
-
-
-def _of_interpreter(
-    provider: str,
-    handle: str,
-    labels: dict[str, str],
-) -> Orphan | None:
-    """The sandbox of an interpreter. It ends with its program, or by its TTL; as an orphan it is
-    shown, and may be ended before.
-    """
-    name = labels.get(INTERPRETER_LABEL)
-    if not name:
-        return None
-    parent = labels.get(PARENT_LABEL, "")
-    return Orphan(
-        provider,
-        handle,
-        INTERPRETERS,
-        name,
-        "",
-        "",
-        0.0,
-        parent=parent,
     )
 
 

@@ -6,10 +6,11 @@ labels, and the runs' output is mirrored below $FLEETCTL_HOME/daytona.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property, lru_cache
 
-from fleetctl.common.errors import Refused
+from fleetctl.common.errors import FleetctlError, Refused
 from fleetctl.common.finding import Finding
 from fleetctl.guest.ship.assemble import posix_source, remote_source
 from fleetctl.providers.contract.account import Account
@@ -19,6 +20,7 @@ from fleetctl.providers.contract.base import (
     Relaying,
     RunRequest,
 )
+from fleetctl.providers.contract.orphans import INTERPRETERS
 from fleetctl.providers.contract.terms import Contract
 from fleetctl.providers.daytona import daytona_check
 from fleetctl.providers.daytona.assets import daytona_source
@@ -27,7 +29,7 @@ from fleetctl.providers.daytona.assets.daytona_volumes import DaytonaVolumes
 from fleetctl.providers.daytona.connection import daytona_connection, sdk
 from fleetctl.providers.daytona.connection.daytona_connection import DaytonaConnection
 from fleetctl.providers.daytona.connection.daytona_errors import retryable_call
-from fleetctl.providers.daytona.runs import daytona_machines
+from fleetctl.providers.daytona.runs import daytona_driver, daytona_endings, daytona_machines
 from fleetctl.providers.daytona.runs.daytona_creator import DaytonaCreator, DaytonaParts
 from fleetctl.providers.daytona.runs.daytona_sandboxes import DaytonaSandboxes
 from fleetctl.providers.daytona.runs.daytona_streams import Guest
@@ -36,7 +38,8 @@ from fleetctl.providers.prices import price_table as prices
 from fleetctl.providers.remote import remote_provider, volume_listing
 from fleetctl.providers.remote.remote_provider import REACH_S, RemoteProvider
 from fleetctl.providers.remote.runs.guest_order import INPUTS_BYTES_MAX, SandboxContext, work_s
-from fleetctl.providers.sources.pinning import pin_commit
+from fleetctl.providers.remote.runs.run_session import NAMED, DriverHost, SessionDriver
+from fleetctl.providers.sources.pinning import current_commit, pin_commit
 from fleetctl.specs.blocks.resources import Resources
 from fleetctl.specs.blocks.template import Template
 
@@ -73,6 +76,7 @@ class DaytonaProvider(RemoteProvider):
     contract = CONTRACT
     sort = "daytona"
     no_functions = "Daytona has no functions"
+    session_options = ("sandbox_spec", NAMED)
 
     def _open(self) -> None:
         self._connection = DaytonaConnection(account=self._account)
@@ -128,6 +132,32 @@ class DaytonaProvider(RemoteProvider):
         await self._images.close()
         await self._connection.close()
 
+    # -- sessions of interpreters ------------------------------------------------------------------
+
+    async def start_driver(
+        self, request: RunRequest, hear_error: Callable[[str], None]
+    ) -> SessionDriver:
+        """Starts the driver of a session; see DriverHost."""
+        workspace = await self._workspace(request, request.handle)
+        return await daytona_driver.start_driver(self._sandboxes, request, workspace, hear_error)
+
+    async def rest(self) -> None:
+        await self._connection.close()
+
+    async def end_run(self, uid: str, run: str, *, within_s: float, handle: str = "") -> bool:
+        if daytona_endings.process_exits():
+            await self._creating.makings.give_up(run)
+            client = await self._connection.client()
+            return daytona_endings.end_while_exiting(client, self._sandboxes.name_of(run))
+        return await super().end_run(uid, run, within_s=within_s, handle=handle)
+
+    async def discard_run(self, uid: str, run: str, *, late_s: float) -> None:
+        await self._creating.makings.give_up(run)
+        with suppress(FleetctlError):  # without a connection there is no sandbox
+            client = await self._connection.client()
+            name = self._sandboxes.name_of(run)
+            await daytona_endings.discard_sandbox(client, name, late_s=late_s)
+
     # -- made when first needed, so that a wrong setting is reported to callers that need it -------
 
     @cached_property
@@ -154,6 +184,8 @@ class DaytonaProvider(RemoteProvider):
 
     async def _parts(self, request: RunRequest) -> DaytonaParts:
         template = request.template
+        if request.session is not None:
+            return await self._session_parts(template)
         # Cheap refusals come before an image is built.
         daytona_machines.choose_machine(template.sandbox_resources)
         if request.secret_refs:
@@ -170,6 +202,15 @@ class DaytonaProvider(RemoteProvider):
             volumes=await self._volumes.mounts(client, template),
         )
 
+    async def _session_parts(self, template: Template) -> DaytonaParts:
+        client = await self._connection.client()
+        snapshot = ""
+        if template.image is not None:
+            snapshot = await self._images.ready(client, template, self._job(INTERPRETERS))
+        for mount in template.volumes:
+            self._volumes.forget(mount.name)  # sessions are few, and somebody may have deleted it
+        return DaytonaParts(client, snapshot, await self._volumes.mounts(client, template))
+
     def _forget_parts(self, request: RunRequest) -> None:
         for mount in request.template.volumes:
             self._volumes.forget(mount.name)
@@ -179,8 +220,12 @@ class DaytonaProvider(RemoteProvider):
 
     async def _finish(self, request: RunRequest, sandbox: sdk.AsyncSandbox) -> None:
         """Puts the files that its image lacks into a fresh sandbox."""
+        handle = self._sandboxes.keep(sandbox)
         guest = Guest.of_template(request.template)
-        if guest.uploaded:
+        if request.session is not None:
+            workspace = await self._workspace(request, handle)
+            await daytona_driver.bring_driver(sandbox, request.session, workspace)
+        elif guest.uploaded:
             text = posix_source() if guest.posix else remote_source()
             what = "the guest cannot be uploaded"
             toolbox = self._sandboxes.throttles.toolbox
@@ -188,15 +233,29 @@ class DaytonaProvider(RemoteProvider):
                 await sandbox.fs.upload_file(text.encode(), guest.path)
         source = request.template.source
         if source is not None:
-            handle = self._sandboxes.keep(sandbox)
             await daytona_source.bring_source(
                 sandbox,
                 source,
                 daytona_source.source_directory(source, await self._sandboxes.work_dir(handle)),
-                commit=await pin_commit(request.template, self._job(request.uid)),
+                commit=await self._commit(request),
                 secrets=request.secrets,
                 job=self._job(request.uid),
             )
+
+    async def _commit(self, request: RunRequest) -> str | None:
+        """Returns the commit to clone: of runs the one that all of their object get."""
+        if request.session is None or request.session.repository is None:
+            return await pin_commit(request.template, self._job(request.uid))
+        return await current_commit(request.session.repository)
+
+    async def _workspace(self, request: RunRequest, handle: str) -> str:
+        """Returns the directory that a session's code works in; "" where it has none."""
+        if request.session is None or not request.session.workspace:
+            return ""
+        work_dir = await self._sandboxes.work_dir(handle)
+        if request.template.source is None:
+            return f"{work_dir}/{daytona_driver.EMPTY_WORKSPACE}"
+        return daytona_source.source_directory(request.template.source, work_dir)
 
     async def _begin(self, request: RunRequest) -> None:
         """Begins the run. Raises TimeoutError without an answer in time: the run may have begun."""
@@ -229,3 +288,4 @@ def _usd_per_s(resources: Resources) -> float | None:
 
 _: type[Backend] = DaytonaProvider
 __: type[Relaying] = DaytonaProvider
+___: type[DriverHost] = DaytonaProvider

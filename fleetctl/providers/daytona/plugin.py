@@ -10,8 +10,7 @@ PLUGIN = Plugin(
     orphans="fleetctl.providers.daytona.daytona_orphans:DaytonaOrphans",
     exec="fleetctl.providers.daytona.runs.daytona_exec:DaytonaEntering",
     check="fleetctl.providers.daytona.daytona_check:check_daytona",
-    session="fleetctl.providers.daytona.daytona_session:open_session",
-    session_end="fleetctl.providers.daytona.daytona_session:end_session",
+    run_sessions=True,
     sdk="daytona",
     server=ProviderServer("DAYTONA_API_KEY", "https://app.daytona.io/api", "DAYTONA_API_URL"),
 )

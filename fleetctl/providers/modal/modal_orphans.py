@@ -13,7 +13,6 @@ from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.orphans import (
     FUNCTION,
     GONE_HINT,
-    INTERPRETERS,
     VOLUME,
     Orphan,
     Orphans,
@@ -32,8 +31,6 @@ from fleetctl.providers.remote.service_calls import ToleratedAnswer
 if TYPE_CHECKING:
     import modal
 
-INTERPRETER_TAG = "fleetctl-interpreter"
-PARENT_TAG = "fleetctl-parent"
 LIST_S = 60.0
 END_S = 60.0  # to end a sandbox and see that it is over
 TAGS_AT_ONCE = 16
@@ -157,19 +154,6 @@ class ModalOrphans:
                 retryable_call(f"the tags of sandbox `{handle}` cannot be read", deadline_s=LIST_S),
             ):
                 carried = await sandbox.get_tags.aio()
-                made_by = carried.get(INTERPRETER_TAG, "")
-                if made_by:
-                    parent = carried.get(PARENT_TAG, "")
-                    return Orphan(
-                        self._name,
-                        handle,
-                        INTERPRETERS,
-                        made_by,
-                        "",
-                        "",
-                        0.0,
-                        parent=parent,
-                    )
                 return of_tags(self._name, handle, carried)
         return None  # it ended meanwhile
 

@@ -7,7 +7,7 @@ tags, and the runs' output is mirrored below $FLEETCTL_HOME/modal.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import cached_property
@@ -31,6 +31,7 @@ from fleetctl.providers.contract.base import (
     ServerAddress,
     Serving,
 )
+from fleetctl.providers.contract.sandbox_access import SessionRequest
 from fleetctl.providers.contract.terms import Contract
 from fleetctl.providers.modal import modal_check
 from fleetctl.providers.modal.assets import modal_images
@@ -42,7 +43,7 @@ from fleetctl.providers.modal.connection.modal_errors import retryable_call
 from fleetctl.providers.modal.connection.modal_rates import Rates
 from fleetctl.providers.modal.functions.deployments import FunctionDeployment, FunctionParts
 from fleetctl.providers.modal.functions.function_runs import FunctionRuns
-from fleetctl.providers.modal.runs import modal_machines
+from fleetctl.providers.modal.runs import modal_driver, modal_machines
 from fleetctl.providers.modal.runs.modal_creator import ModalCreator, ModalParts
 from fleetctl.providers.modal.runs.modal_sandboxes import ModalSandboxes
 from fleetctl.providers.paths import provider_dir
@@ -50,6 +51,7 @@ from fleetctl.providers.remote import remote_provider, volume_listing
 from fleetctl.providers.remote.remote_provider import REACH_S, RemoteProvider
 from fleetctl.providers.remote.runs import guest_order
 from fleetctl.providers.remote.runs.guest_order import INPUTS_BYTES_MAX, SandboxContext, work_s
+from fleetctl.providers.remote.runs.run_session import NAMED, AppHost, DriverHost, SessionDriver
 from fleetctl.providers.sources.pinning import pin_commit
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.function import SCALEDOWN_S_MIN
@@ -81,6 +83,7 @@ CONTRACT = Contract(
 class ModalProvider(RemoteProvider):
     contract = CONTRACT
     sort = "modal"
+    session_options = ("image", "app", "secrets", NAMED)
 
     def _open(self) -> None:
         own = provider_dir(self._home, self._name)
@@ -93,6 +96,8 @@ class ModalProvider(RemoteProvider):
         self._rates = Rates(self._account_rates)
 
     async def start(self, request: RunRequest) -> str:
+        if request.session is not None:
+            return await self._start(request)
         called = request.function is not None or modal_machines.cluster_size(request.template) > 1
         if called and request.endpoints is not None:
             no = modal_check.refuse_endpoint(request.endpoints.names[0])
@@ -224,6 +229,29 @@ class ModalProvider(RemoteProvider):
         await self._images.close()
         await self._connection.close()
 
+    # -- sessions of interpreters ------------------------------------------------------------------
+
+    def use_app(self, name: str) -> None:
+        self._connection = modal_driver.ProgramConnection(self._store_id, account=self._account)
+        self._connection.app_name = name
+
+    async def start_driver(
+        self, request: RunRequest, hear_error: Callable[[str], None]
+    ) -> SessionDriver:
+        """Starts the driver of a session; see DriverHost."""
+        client = await self._connection.client()
+        late = await self._volumes.committed_late(client, request.template)
+        return await modal_driver.start_driver(
+            await self._sandboxes.living(request.handle),
+            request,
+            hear_error,
+            lives_s=self._creating.life_s(request),
+            late=late[0] if late else "",
+        )
+
+    async def rest(self) -> None:
+        """Does no work: a connection costs more calls than a session."""
+
     # -- made when first needed, so that a wrong setting is reported to callers that need it -------
 
     @cached_property
@@ -233,6 +261,10 @@ class ModalProvider(RemoteProvider):
     @cached_property
     def _sandboxes(self) -> ModalSandboxes:
         return ModalSandboxes(self._connection, self._store_id, self._settings)
+
+    @cached_property
+    def _drivers(self) -> modal_driver.DriverImages:
+        return modal_driver.DriverImages(provider_dir(self._home, self._name))
 
     @cached_property
     def _creating(self) -> ModalCreator:
@@ -267,6 +299,8 @@ class ModalProvider(RemoteProvider):
 
     async def _parts(self, request: RunRequest) -> ModalParts:
         template = request.template
+        if request.session is not None:
+            return await self._session_parts(request, request.session)
         # Cheap refusals come before an image is built.
         modal_machines.choose_machine(template.sandbox_resources)
         await pin_commit(template, self._job(request.uid))
@@ -280,6 +314,28 @@ class ModalProvider(RemoteProvider):
             image=await self._images.ready(client, app, template, self._job(request.uid)),
             volumes=dict((await self._volumes.mounts(client, template)).items()),
             secrets=await self._secrets.named(client, request.secret_refs),
+        )
+
+    async def _session_parts(self, request: RunRequest, session: SessionRequest) -> ModalParts:
+        client = await self._connection.client()
+        import modal
+
+        app, base = session.native.get("app"), session.native.get("image")
+        if not isinstance(app, modal.App):
+            app = await self._connection.app()
+        if isinstance(base, modal.Image):
+            base = await modal_driver.build_given_image(base, app)
+        else:
+            template = modal_driver.session_template(request)
+            base = await self._images.ready(client, app, template, self._job(request.uid))
+        own = session.native.get("secrets")
+        given = [it for it in own if isinstance(it, modal.Secret)] if isinstance(own, tuple) else []
+        return ModalParts(
+            app=app,
+            client=client,
+            image=await self._drivers.ready(client, app, base, session),
+            volumes=dict((await self._volumes.mounts(client, request.template)).items()),
+            secrets=[*await self._secrets.named(client, session.secrets), *given],
         )
 
     async def _function_parts(self, wanted: FunctionDeployment) -> FunctionParts:
@@ -362,3 +418,5 @@ _: type[Backend] = ModalProvider
 __: type[LivePrices] = ModalProvider
 ___: type[Relaying] = ModalProvider
 ____: type[Serving] = ModalProvider
+_____: type[DriverHost] = ModalProvider
+______: type[AppHost] = ModalProvider

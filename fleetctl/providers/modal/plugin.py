@@ -10,8 +10,7 @@ PLUGIN = Plugin(
     orphans="fleetctl.providers.modal.modal_orphans:ModalOrphans",
     exec="fleetctl.providers.modal.runs.modal_exec:ModalEntering",
     check="fleetctl.providers.modal.modal_check:check_modal",
-    session="fleetctl.providers.modal.modal_session:open_session",
-    session_end="fleetctl.providers.modal.modal_session:end_session",
+    run_sessions=True,
     sdk="modal",
     server=ProviderServer("MODAL_TOKEN_ID", "https://api.modal.com", "MODAL_SERVER_URL"),
 )

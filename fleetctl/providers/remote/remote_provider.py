@@ -12,12 +12,13 @@ import shutil
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.common.finding import Finding, Severity
 from fleetctl.controllers.model import Observation
 from fleetctl.providers.contract.account import Account, AccountNow, built_in
@@ -42,6 +43,7 @@ from fleetctl.providers.sources.pinning import revision_in
 from fleetctl.specs.blocks.template import Template
 
 BEGIN_S = 120.0  # from the order to the run's first frame; the engine tries again after that
+DISCARD_S = 5.0  # to end the sandbox of a start that failed
 END_LOOK_S = 0.2  # between two requests to end a sandbox at once
 REACH_S = 4.0  # for a service to answer whether it is there
 
@@ -72,6 +74,7 @@ class RemoteProvider(ABC):
 
     sort: ClassVar[str]
     no_functions: ClassVar[str] = ""
+    session_options: tuple[str, ...] = ()  # see run_session.py
     function_hint: ClassVar[str] = "use `runtime: sandbox`, or place it on `modal` or `local`"
 
     def __init__(
@@ -138,12 +141,13 @@ class RemoteProvider(ABC):
         await self._creating.makings.give_up(ref.run)
         await self._stop(ref, grace_s=grace_s)
 
-    async def end_run(self, uid: str, run: str, *, within_s: float) -> bool:
+    async def end_run(self, uid: str, run: str, *, within_s: float, handle: str = "") -> bool:
         """Ends the sandbox of a run at once, confirmed, and removes its files here. Returns whether
-        there was one. Raises Unavailable.
+        there was one. handle: where it is known. Raises Unavailable.
         """
         await self._creating.makings.give_up(run)
-        handle = self._runs.handle_of(uid, run) or await self._sandboxes.find(run) or ""
+        handle = handle or self._runs.handle_of(uid, run)
+        handle = handle or await self._sandboxes.find(run) or ""
         await self._runs.forget(uid, run)
         until_s = time.monotonic() + within_s
         while handle:
@@ -155,6 +159,19 @@ class RemoteProvider(ABC):
                     raise
                 await asyncio.sleep(END_LOOK_S)
         return bool(handle)
+
+    async def discard_run(self, uid: str, run: str, *, late_s: float) -> None:
+        """Ends the sandbox of a run whose start failed, as far as possible: its own life is the
+        net. late_s: seconds to look out for one that is not there yet.
+        """
+        until_s = time.monotonic() + late_s
+        while True:
+            with suppress(FleetctlError):  # that of the start is more informative
+                if await self.end_run(uid, run, within_s=DISCARD_S):
+                    return
+            if time.monotonic() > until_s:
+                return
+            await asyncio.sleep(END_LOOK_S)
 
     async def ensure_function(self, asset: FunctionAsset) -> ServerAddress | None:
         name = asset.order.name

@@ -64,7 +64,7 @@ def place(
             # Nothing here is about a service that is late, and the machine may be busy.
             monkeypatch.setenv(f"FLEETCTL_{sort}_CONNECT_S", "120")
         if place.name == "modal":
-            monkeypatch.setattr("fleetctl.providers.modal.modal_session.ENDING_S", 60.0)
+            monkeypatch.setattr("fleetctl.providers.modal.runs.modal_driver.ENDING_S", 60.0)
         yield place
         assert place.sandboxes() == 0
 

@@ -28,7 +28,7 @@ from fleetctl.providers.daytona.connection.daytona_errors import (
     is_conflict,
     sdk_errors,
 )
-from fleetctl.providers.daytona.runs import daytona_endings
+from fleetctl.providers.daytona.runs import daytona_driver, daytona_endings
 from fleetctl.providers.daytona.runs.daytona_endings import ENDS_LABEL, state_of
 from fleetctl.providers.daytona.runs.daytona_sandboxes import GUEST_LABEL, DaytonaSandboxes
 from fleetctl.providers.daytona.runs.daytona_streams import Guest
@@ -64,7 +64,9 @@ _AT_ANY_QUESTION = ("KeyRefused", "AccessDenied", "UnknownAnswer")
 
 @dataclass(frozen=True, slots=True)
 class DaytonaParts:
-    """The parts of a create that are looked up or built first."""
+    """The parts of a create that are looked up or built first. snapshot: "" where a session's
+    program names its own, or none.
+    """
 
     client: sdk.AsyncDaytona
     snapshot: str
@@ -272,25 +274,28 @@ class DaytonaCreator:
             certain_error.perhaps_made = True
         return certain_error
 
-    def _params(
-        self, request: RunRequest, parts: DaytonaParts
-    ) -> sdk.CreateSandboxFromSnapshotParams:
+    def _params(self, request: RunRequest, parts: DaytonaParts) -> daytona_driver.Params:
         now_s = time.time()
         life_s = self._life_s(request)
         guest = Guest.of_template(request.template)
         labels = sandbox_names.sandbox_tags(request, self._store_id, now_s)
         labels |= {GUEST_LABEL: guest.label, ENDS_LABEL: str(int(now_s + life_s))}
         gpu = request.template.resources.gpu is not None
-        return sdk.CreateSandboxFromSnapshotParams(
-            name=self._sandboxes.name_of(request.run),
-            language="python",
-            snapshot=parts.snapshot,
-            labels=labels,
-            volumes=parts.volumes,
+        ours: dict[str, Any] = {
+            "name": self._sandboxes.name_of(request.run),
+            "language": "python",
+            "labels": labels,
+            "volumes": parts.volumes,
             # Only calls count as activity, so a task that works alone would be stopped; the TTL
             # ends a forgotten sandbox.
-            auto_stop_interval=0,
-            ttl_minutes=math.ceil(life_s / 60),
+            "auto_stop_interval": 0,
+            "ttl_minutes": math.ceil(life_s / 60),
+        }
+        if request.session is not None:
+            return daytona_driver.sandbox_params(request.session, parts.snapshot, ours)
+        return sdk.CreateSandboxFromSnapshotParams(
+            **ours,
+            snapshot=parts.snapshot,
             # Stopped is destroyed: no sandbox that we stop is worth its disk.
             ephemeral=True,
             queue_timeout=max(1, int(self._settings.queue_s / 60)) if gpu else None,
@@ -307,6 +312,8 @@ class DaytonaCreator:
         line_s = 0.0 if template.resources.gpu is None else self._settings.queue_s
         if template.timeout_seconds is None:
             return usual_s + line_s
+        if request.session is not None:
+            return template.timeout_seconds + daytona_driver.START_SLACK_S
         task_s = template.timeout_seconds + template.termination_grace_period_seconds
         whole_s = task_s + LIFE_SLACK_S
         return (max(usual_s, whole_s) if request.reusable else whole_s) + line_s

@@ -78,7 +78,7 @@ async def end_sandbox(
     deadline_s: float,
 ) -> None:
     """The same, also while this process exits. Raises Unavailable when it does not end in time."""
-    if not _process_exits():
+    if not process_exits():
         try:
             async with retryable_call(
                 f"sandbox `{sandbox.id}` cannot be ended", deadline_s=deadline_s
@@ -86,9 +86,9 @@ async def end_sandbox(
                 await delete_sandbox(sandbox)
             return
         except Exception:  # also what an ending interpreter raises
-            if not _process_exits():
+            if not process_exits():
                 raise
-    _end_while_exiting(client, sandbox.id)
+    end_while_exiting(client, sandbox.id)
 
 
 async def discard_sandbox(
@@ -122,13 +122,13 @@ async def _retry_discard(
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     while True:
-        exits = _process_exits()
+        exits = process_exits()
         pause_s = BUSY_S
         try:
             if await end_by_name(client, id_or_name) or loop.time() - began_s >= late_s:
                 return
         except Exception as error:  # also what an ending interpreter raises
-            if not exits and _process_exits():
+            if not exits and process_exits():
                 continue  # there is another way for that
             if not isinstance(error, FleetctlError):
                 raise
@@ -143,8 +143,8 @@ async def _retry_discard(
 
 async def end_by_name(client: sdk.AsyncDaytona, id_or_name: str) -> bool:
     """Ends a sandbox; False without such a sandbox. Raises Refused and Unavailable."""
-    if _process_exits():
-        return _end_while_exiting(client, id_or_name)
+    if process_exits():
+        return end_while_exiting(client, id_or_name)
     sandbox = None
     with ToleratedAnswer(is_not_found):
         async with retryable_call(f"sandbox `{id_or_name}` cannot be looked up", deadline_s=LOOK_S):
@@ -155,7 +155,7 @@ async def end_by_name(client: sdk.AsyncDaytona, id_or_name: str) -> bool:
     return True
 
 
-def _end_while_exiting(client: sdk.AsyncDaytona, id_or_name: str) -> bool:
+def end_while_exiting(client: sdk.AsyncDaytona, id_or_name: str) -> bool:
     """Ends a sandbox; False without such a sandbox. Blocks: there is no other work left."""
     try:
         return daytona_credentials.delete_now(client, id_or_name)
@@ -163,7 +163,7 @@ def _end_while_exiting(client: sdk.AsyncDaytona, id_or_name: str) -> bool:
         raise Unavailable(f"sandbox `{id_or_name}` cannot be ended: {error}") from error
 
 
-def _process_exits() -> bool:
+def process_exits() -> bool:
     """Returns whether this process is exiting: no work can be given to threads any more, and the
     SDK looks for proxies in one at each request.
     """
@@ -236,8 +236,8 @@ def resolve_fate(facts: DaytonaFacts) -> Fate | None:
     return Fate(cause, facts.error if cause is Cause.FAILED else "")
 
 
-# Sandboxes of interpreters and for files of volumes are made by `make_single`, which ends the
-# sandbox of an earlier request. A run's sandbox is made by daytona_creator.py, which adopts it.
+# Sandboxes for files of volumes are made by `make_single`, which ends the sandbox of an earlier
+# request. A run's sandbox is made by daytona_creator.py, which adopts it.
 
 if TYPE_CHECKING:
     Params = sdk.CreateSandboxFromSnapshotParams | sdk.CreateSandboxFromImageParams

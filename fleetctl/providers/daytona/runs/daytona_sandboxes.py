@@ -88,9 +88,7 @@ class DaytonaSandboxes:
     ) -> AsyncGenerator[bytes, None]:
         what = f"the stream of {handle} broke"
         self.throttles.toolbox.check(what)
-        sandbox = self._live.get(handle) or await self.get(handle)
-        if sandbox is None or not daytona_endings.may_work(state_of(sandbox)):
-            raise SandboxOver(handle)
+        sandbox = await self.living(handle)
         guest = Guest.of_label(sandbox.labels.get(GUEST_LABEL, ""))
         try:
             async with aclosing(
@@ -226,9 +224,7 @@ class DaytonaSandboxes:
 
     async def line(self, handle: str, run: str) -> DaytonaExecChannel:
         """Opens a line of the relay; see RelayLines."""
-        sandbox = self._live.get(handle) or await self.get(handle)
-        if sandbox is None or not daytona_endings.may_work(state_of(sandbox)):
-            raise SandboxOver(handle)
+        sandbox = await self.living(handle)
         guest = Guest.of_label(sandbox.labels.get(GUEST_LABEL, ""))
         session = f"relay-{token_hex(6)}"
         call_s = self._settings.call_s
@@ -248,6 +244,13 @@ class DaytonaSandboxes:
         return DaytonaExecChannel(sandbox, session, command, deadline_s=call_s)
 
     # -- for the provider alone --------------------------------------------------------------------
+
+    async def living(self, handle: str) -> sdk.AsyncSandbox:
+        """Returns a sandbox in which commands can begin. Raises SandboxOver, and as `get`."""
+        sandbox = self._live.get(handle) or await self.get(handle)
+        if sandbox is None or not daytona_endings.may_work(state_of(sandbox)):
+            raise SandboxOver(handle)
+        return sandbox
 
     def name_of(self, run: str) -> str:
         """Names are unique in a whole organization, which may have several stores."""

@@ -28,7 +28,7 @@ from fleetctl.providers.modal.connection.modal_errors import (
     sdk_errors,
     unknown_error,
 )
-from fleetctl.providers.modal.runs import modal_machines, modal_streams
+from fleetctl.providers.modal.runs import modal_driver, modal_machines, modal_streams
 from fleetctl.providers.modal.runs.modal_sandboxes import GPU_TAG, GUEST_TAG, NO_GPU, ModalSandboxes
 from fleetctl.providers.remote.sandboxes import sandbox_names
 from fleetctl.providers.remote.sandboxes.pending_creates import PendingCreate, PendingCreates
@@ -188,8 +188,9 @@ class ModalCreator:
         import modal
 
         machine = modal_machines.choose_machine(request.template.sandbox_resources)
+        life_s = self.life_s(request)
         return await modal.Sandbox.create.aio(
-            *modal_streams.idle_command(),
+            *(("sleep", str(life_s)) if request.session else modal_streams.idle_command()),
             app=parts.app,
             client=parts.client,
             name=sandbox_names.sandbox_name(request.run),
@@ -197,17 +198,19 @@ class ModalCreator:
             image=parts.image,
             secrets=parts.secrets,
             volumes=parts.volumes,
-            timeout=self._life_s(request),
+            timeout=life_s,
             cpu=machine.cpu,
             memory=machine.memory,
             gpu=machine.gpu,
             **_network_params(request.template.network),
         )
 
-    def _life_s(self, request: RunRequest) -> int:
+    def life_s(self, request: RunRequest) -> int:
         """Modal ends the sandbox then, whatever becomes of us."""
         template = request.template
         cap_s = self._settings.lifetime_s
+        if request.session is not None:
+            return modal_driver.life_s(request, cap_s=cap_s)
         if template.timeout_seconds is None or request.reusable:
             return int(cap_s)
         task_s = template.timeout_seconds + template.termination_grace_period_seconds

@@ -210,6 +210,13 @@ class ModalSandboxes:
 
     # -- for the provider alone --------------------------------------------------------------------
 
+    async def living(self, handle: str) -> modal.Sandbox:
+        """Returns a sandbox. Raises SandboxOver for one that Modal does not know."""
+        sandbox = await self._get(handle)
+        if sandbox is None:
+            raise SandboxOver(handle)
+        return sandbox
+
     def made(
         self,
         sandbox: modal.Sandbox,
@@ -350,9 +357,7 @@ class ModalSandboxes:
 
     async def _guest(self, handle: str) -> tuple[modal.Sandbox, str]:
         """Returns (the sandbox, which guest it has). Raises SandboxOver."""
-        sandbox = await self._get(handle)
-        if sandbox is None:
-            raise SandboxOver(handle)
+        sandbox = await self.living(handle)
         return sandbox, (await self.tags(handle)).get(GUEST_TAG, "python")
 
     @asynccontextmanager

@@ -1,8 +1,8 @@
 """A command in a sandbox elsewhere, whose input is written and output read: beside a task, or as
 the driver of an interpreter's session.
 
-Each provider with remote sandboxes has an ExecChannel of its own, and builds its session on
-RemoteSession, to which it adds how its sandbox is ended and read.
+Each provider with remote sandboxes has an ExecChannel of its own. RemoteSession is the part of a
+session that knows its age and its end.
 """
 
 from __future__ import annotations

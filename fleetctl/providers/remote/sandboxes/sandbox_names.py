@@ -51,8 +51,8 @@ def sandbox_tags(
     """Returns the tags of a create request: the sandbox's owner and purpose."""
     kind, name, namespace = split_key(request.resource)
     elsewhere = {"namespace": namespace} if namespace != DEFAULT_NAMESPACE else {}
-    if request.parent:
-        elsewhere[_PARENT] = _fit_text(request.parent, TAG_CHARS_MAX)
+    if request.session is not None and request.session.parent:
+        elsewhere[_PARENT] = _fit_text(request.session.parent, TAG_CHARS_MAX)
     return {
         **fleet_tag(store_id),
         _RUN: run_tag(request.run),
