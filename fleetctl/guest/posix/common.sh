@@ -63,11 +63,17 @@ encode() {
     fi
 }
 
+# stat: of process $1, in one line: the name of a process may have line breaks.
+read_stat() {
+    { { read -r stat && while read -r rest; do stat="$stat $rest"; done; } \
+        <"/proc/$1/stat"; } 2>/dev/null
+}
+
 # Succeeds when a process runs; a zombie that no parent collects does not.
 lives() {
     [ -n "$1" ] && kill -0 "$1" 2>/dev/null || return 1
     [ -r "/proc/$1/stat" ] || return 0
-    { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
+    read_stat "$1" || return 1
     case ${stat##*) } in [ZX]*) return 1 ;; esac
 }
 

@@ -32,9 +32,7 @@ take_load() {
     # Where a machine has many processes, a look at them takes longer, and is taken more seldom.
     [ $# -le 500 ] || [ $load_every -ge $load_again ] || load_every=$load_again
     for directory in "$@"; do
-        # The name of a process may have line breaks.
-        { { read -r stat && while read -r more; do stat="$stat $more"; done; } \
-            <"$directory/stat"; } 2>/dev/null || continue
+        read_stat "${directory#/proc/}" || continue
         add_load "${directory#/proc/}" ${stat##*) }
     done
     load_pids=$found_pids

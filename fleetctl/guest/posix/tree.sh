@@ -38,7 +38,7 @@ look_once() {
 
 look_at() {
     case $tree in *" $1 "*) return ;; esac
-    { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return
+    read_stat "$1" || return
     # $3 on: state, parent, group, session
     set -- "$1" "$2" ${stat##*) }
     case $3 in [ZX]) return ;; esac
@@ -71,7 +71,7 @@ carrying() {
 send_all() {
     kill "-$1" "-$2" 2>/dev/null || kill "-$1" "$2" 2>/dev/null
     for pid in $tree; do
-        { read -r stat <"/proc/$pid/stat"; } 2>/dev/null || continue
+        read_stat "$pid" || continue
         set -- "$1" "$2" ${stat##*) }
         [ "$5" = "$2" ] || kill "-$1" "$pid" 2>/dev/null
     done

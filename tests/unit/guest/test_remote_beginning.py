@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import time
 
 import pytest
@@ -16,6 +17,15 @@ from hypothesis import strategies as st
 from tests.living import alive
 from tests.unit.guest.remote_world import FOR_EVER_S, Box, Story, read_text, wait_for
 
+# It has lost the environment, the session and the mark of its run, and has a line break in its name.
+HIDDEN = """
+import ctypes, os, resource, time
+os.setsid()
+resource.setrlimit(10, (0, 0))
+ctypes.CDLL(None).prctl(15, b"a\\nb) c", 0, 0, 0)
+print("begun", os.getpid(), flush=True)
+time.sleep(600)
+"""
 GOES_ON = "echo begun; while :; do sleep 0.05; done"
 
 
@@ -118,6 +128,15 @@ def test_what_a_killed_supervisor_left_running_ends_with_a_stop(box: Box) -> Non
     pid = int(attached.story.log.split()[1])
     os.kill(box.supervisor, signal.SIGKILL)
     attached.rest()
+    box.stop(grace_s=0)
+    wait_for(lambda: not alive(pid))
+
+
+def test_a_child_whose_name_has_a_line_break_ends_with_a_stop(box: Box) -> None:
+    argv = ["sh", "-c", 'env -i "$@"; :', "sh", sys.executable, "-c", HIDDEN]
+    attached = box.attach(box.order(argv=argv))
+    attached.until(lambda story: story.log.endswith(b"\n"))
+    pid = int(attached.story.log.split()[1])
     box.stop(grace_s=0)
     wait_for(lambda: not alive(pid))
 
