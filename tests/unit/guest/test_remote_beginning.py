@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.living import alive
 from tests.unit.guest.remote_world import FOR_EVER_S, Box, Story, read_text, wait_for
 
-# It has lost the environment, the session and the mark of its run, and has a line break in its name.
+# It has lost environment, session and mark of its run, and has a line break in its name.
 HIDDEN = """
 import ctypes, os, resource, time
 os.setsid()
