@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +26,8 @@ NOTES = """
 from pathlib import Path
 import pytest
 
-@pytest.mark.parametrize("number", range(5))
+# Ids that pytest escapes.
+@pytest.mark.parametrize("number", range(5), ids=lambda it: chr(92) + chr(1) + str(it))
 def test_it(number, worker_id):
     with Path(__file__).with_name("told").open("a") as told:
         print(Path(__file__).name, worker_id, file=told)
@@ -104,6 +106,7 @@ def _run_workers(count: str, directory: Path) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "tests.workers", *words, "-p", "no:cacheprovider"],
         cwd=ROOT.parent,
+        env={it: os.environ[it] for it in os.environ if not it.startswith("PYTEST_XDIST")},
         capture_output=True,
         text=True,
     )

@@ -26,6 +26,19 @@ class CollectedTests:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         _known[:] = [] if session.testsfailed else in_turns(item.nodeid for item in session.items)
+        for item in session.items:
+            for mark in item.iter_markers("parametrize"):
+                forget_ids(mark)
+
+
+def forget_ids(mark: pytest.Mark) -> None:
+    """Lets the next collection of this process make ids anew: pytest keeps those of a mark, and
+    would escape what is escaped in them once more. An iterator of ids has no others.
+    """
+    if not isinstance(mark.kwargs.get("ids"), Iterator):
+        for one in (mark, mark._param_ids_from):
+            if one is not None:
+                object.__setattr__(one, "_param_ids_generated", None)
 
 
 @dataclass(frozen=True, slots=True)
