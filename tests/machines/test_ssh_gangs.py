@@ -66,7 +66,8 @@ class TestSshGangs(GangSuite):
 
 
 def obstacles(template: Template, *hosts: str) -> list[Finding]:
-    return list(find_obstacles(template, Account("lab", "ssh", settings={"hosts": hosts})))
+    account = Account("lab", "ssh", settings={"hosts": hosts})
+    return list(find_obstacles(template, account, Path("/nowhere"), {}))
 
 
 def test_more_nodes_than_hosts_are_refused_before_they_are_stored() -> None:

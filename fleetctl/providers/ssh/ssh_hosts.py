@@ -8,7 +8,7 @@ import asyncio
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
@@ -116,6 +116,10 @@ class SshHosts:
         settings = self.settings
         return [self._line_of(host, settings) for host in settings.hosts]
 
+    def opened(self) -> dict[str, SshLine]:
+        """Returns the lines so far, by host; those of hosts that are declared no more, too."""
+        return dict(self._lines)
+
     def line(self, name: str) -> SshLine:
         """Returns the line of a host that is declared, or that we have a line to. Raises
         Unavailable.
@@ -220,19 +224,21 @@ def read_guests(directory: Path) -> dict[str, str]:
 NO_FUNCTIONS = "hosts of one's own have no functions"
 
 
+def _lacks_engine(line: SshLine | None) -> bool:
+    """Returns whether a host was asked, and has none."""
+    return line is not None and line.facts.get("containers") == NO_ENGINE
+
+
 def find_obstacles(
     template: Template,
     account: Account,
     home: Path,
-    lines: Sequence[SshLine] = (),
+    lines: Mapping[str, SshLine],
 ) -> Iterator[Finding]:
-    """Finds work that no host can take. lines: those that were opened before, whose facts count."""
+    """Finds work that no host can take. lines: those that were opened before, by host, whose facts
+    count.
+    """
     yield from machine_volumes.find_obstacles(template, "ssh", NO_FUNCTIONS)
-    without = [line for line in lines if line.facts.get("containers") == NO_ENGINE]
-    if asks_container(template) and without and len(without) == len(lines):
-        message = f"no host of provider `{account.name}` has podman or docker"
-        hint = f"{plain_command(without[0].target)} {machine_containers.INSTALL}"
-        yield Finding(("image", "registry"), message, hint)
     nodes = nodes_of(template)
     if template.endpoints and nodes.max > 1:
         endpoint = next(iter(template.endpoints))
@@ -244,6 +250,11 @@ def find_obstacles(
             message = f"`nodes` is {nodes}, and provider `{account.name}` has {len(hosts)}"
             hint = "list more hosts in the Provider object, or use fewer nodes"
             yield Finding(("nodes",), f"{message} host{'s' * (len(hosts) > 1)}", hint)
+        without = [lines[it.name] for it in hosts if _lacks_engine(lines.get(it.name))]
+        if asks_container(template) and len(without) == len(hosts):
+            message = f"no host of provider `{account.name}` has podman or docker"
+            hint = f"{plain_command(without[0].target)} {machine_containers.INSTALL}"
+            yield Finding(("image", "registry"), message, hint)
         field = machine_volumes.find_python_field(template)
         guests = read_guests(account.directory(home))
         if field and all(guests.get(it.name) == SHELL for it in hosts):

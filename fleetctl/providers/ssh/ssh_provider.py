@@ -93,8 +93,7 @@ class SshProvider(MachineProvider):
             raise failed[0]
 
     def _obstacles(self, template: Template, account: Account) -> Iterator[Finding]:
-        lines = self._hosts.lines() if account.settings.get("hosts") else []
-        return ssh_hosts.find_obstacles(template, account, self._home, lines)
+        return ssh_hosts.find_obstacles(template, account, self._home, self._hosts.opened())
 
     async def reach(self) -> None:
         """Asks all hosts; one that answers will do."""
