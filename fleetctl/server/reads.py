@@ -78,6 +78,7 @@ async def list_kinds(call: ApiCall) -> KindList:
             "namespaced": it.namespaced,
             "runs": it.runs,
             "unit": it.unit,
+            "verbs": list(it.verbs),
             "summary": it.summary,
             "columns": [column.title for column in choose_columns(it, wide=False)],
         }

@@ -125,6 +125,7 @@ class KindItem(TypedDict):
     namespaced: bool
     runs: bool
     unit: str
+    verbs: Sequence[str]
     summary: str
     columns: Sequence[str]
 

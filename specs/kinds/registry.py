@@ -79,6 +79,12 @@ class Kind(NamedTuple):
         return self.runs or self.starts or self.holds
 
     @property
+    def verbs(self) -> tuple[str, ...]:
+        """The verbs that change its objects as they are, without a manifest."""
+        again = ("retry", "rerun") if self.runs else ()
+        return (*(("suspend", "resume") if self.suspends else ()), *again, "delete")
+
+    @property
     def spec(self) -> type[Spec]:
         """The pydantic model of its `spec`; importing pydantic begins here."""
         module, _, name = self.model.partition(":")

@@ -60,6 +60,8 @@ def test_a_queue_shows_what_is_admitted_and_what_waits_at_which_position(
     page.goto("/objects/queues/-/one")
     waiting = page.get_by_role("region", name="Waiting")
     expect(waiting.locator("tbody tr")).to_have_count(2)
+    verbs = page.locator("[data-verb]")
+    expect(verbs).to_have_text(["Suspend", "Resume", "Delete"])  # nothing in it runs again
     admitted = page.get_by_role("region", name="Admitted")
     expect(admitted.get_by_role("link", name="batchjob/goes")).to_be_visible()
     titles = waiting.get_by_role("columnheader").all_inner_texts()

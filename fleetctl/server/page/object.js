@@ -41,7 +41,7 @@ export async function showObject({ main, words, signal, query }) {
   const object = await refreshHead();
   const key = `${object.kind.toLowerCase()}/${name}${namespace ? ` -n ${namespace}` : ""}`;
   const more = make("a", { href: graphOf(key) }, "Graph");
-  replace(main, head, verbBar(() => [key]), tabBar(pageOf(plural, object.metadata), tabs, tab, more), body);
+  replace(main, head, verbBar(() => [key], { verbs: kind?.verbs }), tabBar(pageOf(plural, object.metadata), tabs, tab, more), body);
   const shown = await TABS[tab]({ body, path, namespace, signal, query, object, kind });
   const changed = refresher(async () => {
     await shown?.changed?.(await refreshHead());

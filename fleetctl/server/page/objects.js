@@ -145,7 +145,7 @@ export async function showObjects({ main, signal, query }) {
       sortBox,
     ),
     counts,
-    verbBar(() => [...selected.keys()], make("button", { onclick: compare }, "Compare plots")),
+    verbBar(() => [...selected.keys()], { more: make("button", { onclick: compare }, "Compare plots") }),
     list,
   );
   await refresh();

@@ -11,11 +11,12 @@ const VERBS = [
   ["delete", "Delete", true],
 ];
 
-// Returns a row of buttons; chosen: returns the keys that they act on, and their namespace; more: further
-// buttons.
-export function verbBar(chosen, more = null) {
+// Returns a row of buttons; chosen: returns the keys that they act on, and their namespace; verbs: those
+// of a kind, default all; more: further buttons.
+export function verbBar(chosen, { verbs = null, more = null } = {}) {
   const reply = make("div", { "aria-live": "polite" });
-  const buttons = VERBS.map(([verb, title, asks]) =>
+  const offered = VERBS.filter(([verb]) => verbs?.includes(verb) ?? true);
+  const buttons = offered.map(([verb, title, asks]) =>
     make(
       "button",
       { class: asks ? "danger" : null, "data-verb": verb, onclick: () => run(verb, title, asks) },
