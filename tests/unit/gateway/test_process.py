@@ -49,7 +49,9 @@ class Gateway:
         self.url = f"http://127.0.0.1:{port}"
         socket = str(self.directory / "sock")
         self.control = aiohttp.ClientSession("http://x", connector=aiohttp.UnixConnector(socket))
-        self.tasks = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+        # A connection that is kept may be closed by the gateway just as the next request begins.
+        connector = aiohttp.TCPConnector(limit=0, force_close=True)
+        self.tasks = aiohttp.ClientSession(connector=connector)
 
     async def _answers(self) -> bool:
         """A socket of the life before is one that nobody listens at."""
