@@ -44,7 +44,7 @@ BEGINNING_S = (
     5.0  # between the making of a journal and its first line; longer means that its supervisor died
 )
 
-PIECE_BYTES = 128 * 1024  # some 2,000 reports, which are taken in within hundredths of a second
+PIECE_BYTES = 512 * 1024  # some 5,000 reports, which are taken in within a twentieth of a second
 SHORT_BYTES = 16 * 1024  # up to this size is read on the event loop
 SMALL_BYTES = 1024 * 1024  # of a whole journal, which may be looked through at its end
 LINE_BYTES_MAX = 16 * 1024 * 1024  # far above any line of a guest, see remote/runs/run_mirror.py
