@@ -57,7 +57,7 @@ from fleetctl.server.change_feed import ChangeFeed, ReaderPool
 from fleetctl.server.changes import refusal_response
 from fleetctl.server.exec_socket import serve_exec
 from fleetctl.server.guard import UPLOAD_SORT, RequestGuard
-from fleetctl.server.response_types import Changed, ObjectList
+from fleetctl.server.response_types import Changed
 from fleetctl.server.route_table import (
     ApiCall,
     ApiRoute,
@@ -307,20 +307,6 @@ WAIT = {
 }
 
 
-async def list_or_watch(call: ApiCall) -> Response | ObjectList:
-    """Lists the objects of a kind, or sends their changes."""
-    if call.flag("watch"):
-        return streams.watch_objects(call, call.kind)
-    return await reads.list_objects(call)
-
-
-async def list_or_watch_all(call: ApiCall) -> Response | ObjectList:
-    """Lists the objects of all kinds, or sends their changes."""
-    if call.flag("watch"):
-        return streams.watch_objects(call, None)
-    return await reads.list_all(call)
-
-
 def _verb_route(
     verb: str,
     summary: str,
@@ -350,7 +336,7 @@ ROUTES = (
     ApiRoute("GET", "whoami", system.show_caller, "The caller, with the role and the namespace."),
     ApiRoute("GET", "kinds", reads.list_kinds, "The kinds, and the columns of their tables."),
     ApiRoute(
-        "GET", "objects", list_or_watch_all, "Objects of all kinds, or their changes.",
+        "GET", "objects", streams.list_or_watch_all, "Objects of all kinds, or their changes.",
         parameters=LIST,
     ),
     ApiRoute(
@@ -452,7 +438,7 @@ ROUTES = (
         ),
     ),
     ApiRoute(
-        "GET", "{plural}", list_or_watch, "The objects of a kind, or their changes.",
+        "GET", "{plural}", streams.list_or_watch, "The objects of a kind, or their changes.",
         parameters=LIST,
     ),
     ApiRoute(

@@ -37,10 +37,10 @@ def build_tables(
 
 def _build_row(caller: Caller, row: DetailRow) -> list[DetailCellItem]:
     shown = not row.namespace or caller.may(VIEWER, row.namespace)
-    return [_build_cell(it if shown or not it.private else _hide(it)) for it in row.cells]
+    return [_build_cell(it if shown or not it.private else _hide_cell(it)) for it in row.cells]
 
 
-def _hide(cell: DetailCell) -> DetailCell:
+def _hide_cell(cell: DetailCell) -> DetailCell:
     return DetailCell(EMPTY if cell.target is None else HIDDEN)
 
 

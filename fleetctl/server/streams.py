@@ -16,7 +16,8 @@ from starlette.responses import Response, StreamingResponse
 from fleetctl.common.errors import NotFound, UsageError
 from fleetctl.server.callers import CLUSTER_WIDE, HttpError
 from fleetctl.server.change_feed import RESET, ObjectChange
-from fleetctl.server.reads import find_working
+from fleetctl.server.reads import find_working, list_all, list_objects
+from fleetctl.server.response_types import ObjectList
 from fleetctl.server.route_table import ApiCall
 from fleetctl.views.run_files import read_bytes
 from fleetctl.views.store_reading import StoreReading
@@ -72,6 +73,20 @@ def format_event(data: str, *, event: str = "", number: str = "") -> str:
     """Returns one event. data: JSON, which has no line breaks."""
     parts = [f"id: {number}\n" if number else "", f"event: {event}\n" if event else ""]
     return "".join((*parts, f"data: {data}\n\n"))
+
+
+async def list_or_watch(call: ApiCall) -> Response | ObjectList:
+    """Lists the objects of a kind, or sends their changes."""
+    if call.flag("watch"):
+        return watch_objects(call, call.kind)
+    return await list_objects(call)
+
+
+async def list_or_watch_all(call: ApiCall) -> Response | ObjectList:
+    """Lists the objects of all kinds, or sends their changes."""
+    if call.flag("watch"):
+        return watch_objects(call, None)
+    return await list_all(call)
 
 
 def watch_objects(call: ApiCall, kind: Kind | None) -> Response:

@@ -69,7 +69,7 @@ class WaitStore:
         """Returns a new wait, which is stored by then, and its handle, which is stored nowhere;
         None where OWN_WORKING_MAX of the owner wait, or ALL_MAX of all are stored."""
         handle = secrets.token_urlsafe(HANDLE_BYTES)
-        digest = _digest(handle)
+        digest = _digest_handle(handle)
         row = WaitRow(
             digest, owner, request, now_s, now_s + TTL_S, until_s, now_s, WORKING, message, None
         )
@@ -95,7 +95,7 @@ class WaitStore:
 
     def find(self, handle: str, owner: str) -> WaitRow | None:
         """Returns a wait of this owner; None for every other handle."""
-        return self._read_one(_digest(handle), owner)
+        return self._read_one(_digest_handle(handle), owner)
 
     def list_working(self, owner: str, now_s: float) -> list[WaitRow]:
         """Returns the waits of an owner that have not ended, the oldest first."""
@@ -148,5 +148,5 @@ def _build_row(found: Sequence[Any]) -> WaitRow:
     )
 
 
-def _digest(handle: str) -> str:
+def _digest_handle(handle: str) -> str:
     return sha256(handle.encode("utf-8", "surrogatepass")).hexdigest()

@@ -179,14 +179,14 @@ class ShellLink:
             raise AgentFault("image", "it has no Python 3.9 or later, and `image` asks for one")
         if op == "change":
             return await self._call(op, [asked["box"]], _encode_json(asked["fields"]["tags"]))
-        return await self._call(op, [_word(asked.get(it, "")) for it in _WORDS[op]])
+        return await self._call(op, [_format_word(asked.get(it, "")) for it in _WORDS[op]])
 
     def stream(self, op: str, fields: Mapping[str, object], payload: bytes = b"") -> LinkStream:
         """Begins `attach`, `receive` or `send`. Raises AgentFault for what needs Python."""
         asked: Mapping[str, Any] = fields
         if op == "attach":
             begins = bool(payload)
-            words = [_word(begins), asked["box"], asked["run"], *asked["words"]]
+            words = [_format_word(begins), asked["box"], asked["run"], *asked["words"]]
             given = _secret_lines(asked["secrets"]) + payload if begins else b""
             return self._session([*self._agent_words(op), *words], given, follows=True)
         if op == "receive":
@@ -255,7 +255,7 @@ class ShellLink:
     # -- files -------------------------------------------------------------------------------------
 
     async def _list_entries(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        words = [asked["top"], asked["path"], _word(asked.get("recursive", False))]
+        words = [asked["top"], asked["path"], _format_word(asked.get("recursive", False))]
         stream = self._session([*self._agent_words("entries"), *words])
         out = await stream.output(also=(MISSING, NO_VOLUME))
         if stream.code in (MISSING, NO_VOLUME):
@@ -415,7 +415,7 @@ class ShellStream:
                 os.kill(self._process.pid, signal.SIGKILL)
 
 
-def _word(value: object) -> str:
+def _format_word(value: object) -> str:
     """Returns a field of a request as a word of a command."""
     if isinstance(value, bool):
         return "yes" if value else ""

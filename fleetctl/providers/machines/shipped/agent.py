@@ -442,7 +442,7 @@ def end(agent: Agent, request: Request, _: bytes) -> int:
     return 0
 
 
-def contain(agent: Agent, request: Request, _: bytes) -> int:
+def start_container(agent: Agent, request: Request, _: bytes) -> int:
     """Starts the container of a box, with its image."""
     name = request["box"]
     box = agent.boxes.read(name) or {"gpus": []}
@@ -478,7 +478,7 @@ _FORKED = {
     "stop": stop,
     "relay": relay,
     "end": end,
-    "contain": contain,
+    "contain": start_container,
     "environment": environments.build,
     **machine_files.VERBS,
     **allocation.VERBS,

@@ -233,7 +233,7 @@ def _pull_image(boxes: Boxes, name: str, command: List[str], image: str) -> None
     key = hashlib.sha256(image.encode()).hexdigest()[:16]
     directory = os.path.join(boxes.root, engines.ENGINES)
     with open(os.path.join(directory, f"{key}.lock"), "w", encoding="utf-8") as lock:
-        _wait(lambda: _try_lock(lock), lambda: boxes.change(name, {"at": now_s()}))
+        _await_other(lambda: _try_lock(lock), lambda: boxes.change(name, {"at": now_s()}))
         if (
             engines.call_engine([*command, "image", "inspect", "--format", "{{.Id}}", image])[0]
             == 0
@@ -260,7 +260,7 @@ def _try_lock(lock: Any) -> bool:
     return True
 
 
-def _wait(holds: Callable[[], bool], note: Callable[[], object]) -> None:
+def _await_other(holds: Callable[[], bool], note: Callable[[], object]) -> None:
     """Waits for something that another process does, not longer than a pull may take."""
     until_s, noted_at_s = time.monotonic() + PULL_S, time.monotonic()
     while not holds():
